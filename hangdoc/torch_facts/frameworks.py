@@ -177,6 +177,10 @@ PASS_ON: dict[Class, str] = {
     ("deepspeed.runtime.dataloader", "DeepSpeedDataLoader"): "data",
 }
 """Iterators that give every value of the one in this attribute, and nothing else (deepspeed 0.19)."""
+READS_AHEAD: dict[Class, tuple[str, str]] = {
+    ("ray.train.torch.train_loop_utils", "_WrappedDataLoader"): ("dataloader_iter", "next_batch"),
+}
+"""The same, but they keep the next value in a second attribute, None at the end (ray 2.60)."""
 
 _SAMPLER, _DATASET, _ACCELERATE = "torch.utils.data.sampler", "torch.utils.data.dataset", "accelerate.data_loader"
 # torch 2.0 to 2.13, accelerate 1.15, transformers 5.23: the class that defines `__len__`

@@ -18,6 +18,7 @@ from hangdoc.observe.torch.dataloaders import LoopReader, SeenLoader
 from hangdoc.observe.torch.dataset_lengths import Lengths
 from hangdoc.observe.torch.framework_steps import counts_of_function, counts_of_object
 from hangdoc.observe.torch.iterators import Count, Iterators
+from hangdoc.observe.torch.reachable_loaders import HeldLoader, Reached
 from tests.pythons import located
 
 PROGRAM = """
@@ -180,6 +181,10 @@ class Wrapper:
     def __init__(self, inner): self.inner, self.ahead = inner, next(inner)
 unknown = Wrapper(Following(9))
 repeats = of("deepspeed.runtime.dataloader", "RepeatingLoader", data_iter=taken(Following(9), 3))
+RAY = "ray.train.torch.train_loop_utils"
+reads_ahead = of(RAY, "_WrappedDataLoader", dataloader_iter=taken(Following(9), 4), next_batch=[4])
+gave_all = of(RAY, "_WrappedDataLoader", dataloader_iter=taken(Following(9), 9), next_batch=None)
+not_begun = of(RAY, "_WrappedDataLoader", dataloader_iter=None, next_batch=None)
 fetcher = of("pytorch_lightning.loops.fetchers", "_PrefetchDataFetcher", fetched=6, length=None, batches=[1],
 _combined_loader=None)
 
@@ -225,6 +230,8 @@ def train(loader, own):
 loader = Loader()
 own = Following(9)
 own._index_sampler, own._dataset = batched, files
+ended = of(RAY, "_WrappedDataLoader", dataset=files, batch_sampler=dropping, sampler=None, _iterator=None, drop_last=True,
+           dataloader_iter=taken(Following(9), 5), next_batch=[5])
 class Trains:
     def __init__(self): self.state, self.idle = state, Loader()
     def run(self): train(loader, own)
@@ -293,8 +300,9 @@ def test_counts(memory: Memory, victim: tuple[int, Image], variables: dict[str, 
         "of_own_sampler": (6, None),
         "single": (7, 8), "streamed": (3, 8), "by_workers": (3, None), "listed": (2, 4), "paired": (1, 3), "counted": (4, 3),
         "index": (2, None), "zipped": (4, 3), "mapped": (3, 3), "sliced": (2, 3), "unbounded": (2, 3), "passing": (3, 3),
-        "annotating": (3, 3), "delegating": (3, 3), "repeating": (3, 3), "over_list": (3, 4), "repeats": (3, 3), "fetcher": (5,
-        None), "ahead": (3, 3), "bar": (2, 50), "bar_of_loader": (2, 3), "unbegun": None,
+        "annotating": (3, 3), "delegating": (3, 3), "repeating": (3, 3), "over_list": (3, 4), "repeats": (3, 3),
+        "reads_ahead": (3, 3), "gave_all": (9, 3), "not_begun": None, "fetcher": (5, None),
+        "ahead": (3, 3), "bar": (2, 50), "bar_of_loader": (2, 3), "unbegun": None,
         # Not one batch for each of the iterator: what the loop has received is not known.
         "rebatching": None, "splitting": None, "twofold": None, "skipping": None, "manual": None, "stepped": None,
         "filtered": None, "unknown": None, "deep": None,
@@ -388,6 +396,19 @@ def test_loops_of_the_main_thread(memory: Memory, victim: tuple[int, Image]) -> 
     )
     assert PROGRAM.splitlines()[first.begins - 1].strip() == "for item in own:"
     assert PROGRAM.splitlines()[first.line - 1].strip() == "sys.stdin.read()"
+
+
+def test_a_loader_that_is_its_own_iterator_keeps_what_it_gave(
+    memory: Memory, victim: tuple[int, Image], variables: dict[str, int]
+) -> None:
+    """A `break` has ended its loop."""
+    frames, objects = Frames(memory, victim[1]), Objects(memory, victim[1].version)
+    stack = list(frames.stack(frames.threads()[0]))
+    reached = Reached(objects, frames)
+    address, sampler, dataset = (variables[name] for name in ("ended", "dropping", "files"))
+    reached.loaders.append(HeldLoader(address, "ended", sampler, dataset, stack[0]))
+    (idle,) = LoopReader(memory, victim[1])._find_idle(reached, set())
+    assert (idle.loader.kind, idle.loader.done, idle.loader.begins) == ("_WrappedDataLoader", 4, 0)
 
 
 def test_loops_are_counted_again(memory: Memory, victim: tuple[int, Image]) -> None:

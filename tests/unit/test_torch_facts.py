@@ -163,7 +163,7 @@ def _class_file(module: str) -> Path | None:
 
 def _classes_of_frameworks() -> list[tuple[str, str]]:
     pairs = {value for value in _values(frameworks).values() if _is_class(value)}
-    return sorted(pairs | set(frameworks.PASS_ON))  # type: ignore[arg-type]
+    return sorted(pairs | set(frameworks.PASS_ON) | set(frameworks.READS_AHEAD))  # type: ignore[arg-type]
 
 
 def _is_class(value: object) -> bool:

@@ -198,7 +198,8 @@ class LoopReader:
         for held in reached.loaders:
             if held.sampler in in_use:
                 continue
-            done = self._objects.counter_at(held.address, "_iterator._num_yielded")
+            counted = self._iterators.count(held.address)  # one that is its own iterator keeps what it gave
+            done = counted.done if counted else self._objects.counter_at(held.address, "_iterator._num_yielded")
             dataset, length, sampler = self._iterators.data_of(held.dataset, held.sampler)
             loader = Loader(
                 kind=self._objects.class_name(held.address),

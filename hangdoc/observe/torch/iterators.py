@@ -16,7 +16,7 @@ from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.observe.memory.objects import Objects
 from hangdoc.observe.torch.dataset_lengths import Lengths
 from hangdoc.torch_facts.file_names import SAMPLING
-from hangdoc.torch_facts.frameworks import ACCELERATE_LOADER, PASS_ON, TQDM
+from hangdoc.torch_facts.frameworks import ACCELERATE_LOADER, PASS_ON, READS_AHEAD, TQDM
 
 _MAX_DEPTH = 8
 _MAX_WORKERS = 256
@@ -163,8 +163,17 @@ class Iterators:
             return self._count_loader(address, attributes)
         if {"fetched", "length", "_combined_loader"} <= attributes.keys():
             return self._count_fetcher(address, attributes)
-        wrapped = PASS_ON.get(self._objects.class_at(self._objects.memory.word(address + 8)))
+        kind = self._objects.class_at(self._objects.memory.word(address + 8))
+        if kind in READS_AHEAD:
+            return self._count_given(attributes, *READS_AHEAD[kind], depth)
+        wrapped = PASS_ON.get(kind)
         return self.count(attributes[wrapped], depth + 1) if wrapped in attributes else None
+
+    def _count_given(self, attributes: dict[str, int], wrapped: str, ahead: str, depth: int) -> Count | None:
+        """Of an iterator that keeps the next batch in the attribute `ahead`: it has not given that one."""
+        inner = self.count(attributes[wrapped], depth + 1)
+        keeps = self._objects.memory.kind(attributes[ahead])[0] != "NoneType"
+        return inner._replace(done=inner.done - keeps) if inner is not None else None
 
     def _count_loader(self, address: int, attributes: dict[str, int]) -> Count:
         """_BaseDataLoaderIter: `_num_yielded` grows when `__next__` returns a batch."""
