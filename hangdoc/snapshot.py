@@ -73,7 +73,7 @@ class Exit(Value, frozen=True, kw_only=True):
 
     line: int
     statement: str
-    """`break`, `return`, or `except`: a handler of a `try` around the loop."""
+    """`break`, `return`, or `except`: a handler of a `try` around the loop. Of `Loop.skips`, `continue`."""
     conditions: tuple[str, ...] = ()
     """Tests of the `if`s around it inside the loop, outermost first, and the `except` around it or of the handler."""
 
@@ -86,6 +86,10 @@ class Transfer(Value, frozen=True, kw_only=True):
     """Its name in torch.distributed: `send`, `irecv`."""
     conditions: tuple[str, ...] = ()
     """As `Exit.conditions`."""
+
+
+MOST_EXITS = 6
+"""That a loop has here."""
 
 
 class Loop(Value, frozen=True, kw_only=True):
@@ -109,7 +113,13 @@ class Loop(Value, frozen=True, kw_only=True):
     advances: tuple[str, ...] = ()
     """Names that the loop changes in any way: targets of a `for`, `+=` by any amount, `i = i + k`."""
     exits: tuple[Exit, ...] = ()
-    """The first few of them, in source order."""
+    """The first `MOST_EXITS` of them, in source order."""
+    skips: tuple[Exit, ...] = ()
+    """Its `continue` statements: the first few of them, in source order."""
+    counted_at: tuple[int, ...] = ()
+    """For each of the first `every` counters, the line of the body that increments it; empty if the header sets them."""
+    settings: tuple[str, ...] = ()
+    """Names in the tests of `exits` to which the function assigns nothing."""
 
 
 CONTEXT_LINES = 30

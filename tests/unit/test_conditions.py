@@ -3,13 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.parse import parsed_expression, rounded
+from hangdoc.parse import rounded
 from hangdoc.reasoning.engine import examine
-from hangdoc.reasoning.ranks.conditions import _find_truth, find_condition, find_own_condition
+from hangdoc.reasoning.ranks.conditions import find_condition, find_own_condition
+from hangdoc.reasoning.ranks.truths import find_truth, is_ruled_out
 from hangdoc.snapshot import Exit, Loop
 from tests.unit.builders import c10d, frame, local, rank, snapshot
 
-NAMES = {"debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]"}
+NAMES = {
+    "debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]", "cut": '{"variant": "a", "hang',
+    "cfg": '{"variant": "a", "hang_at": 40, "key": "<redacted>"}',
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -30,14 +34,29 @@ NAMES = {"debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]
         (" - ".join(["r"] * 300) + " < 0", None),
         ("is_main()", None),
         ("name > 3", None),
+        ("cfg['variant'] == 'b' and loss > 2", False),
+        ("step >= cfg['hang_at']", True),
+        ("cfg['none'] == 1 or cfg['key'] == 'x' or cut['variant'] == 'b' or seen['x']", None),
     ],
 )
 def test_the_truth_of_a_condition_on_a_rank(test: str, truth: bool | None) -> None:
     variables = tuple(local(name, value) for name, value in NAMES.items())
-    _, (run,) = examine(snapshot(rank(0, frame("train", 9, locals=variables))))
-    node = parsed_expression(test)
-    assert node is not None
-    assert _find_truth(node, run.ranks[0]) is truth
+    assert find_truth(test, variables) is truth
+
+
+@pytest.mark.parametrize(("name", "argument", "settings", "ruled_out"), [
+    ("cfg", True, ("cfg",), True),
+    ("cfg", False, ("cfg",), False),  # it may have been another one at the test
+    ("cfg", True, (), False),
+    ("other", True, ("cfg", "other"), False),
+])  # fmt: skip
+def test_a_statement_that_the_arguments_rule_out(
+    name: str, argument: bool, settings: tuple[str, ...], ruled_out: bool
+) -> None:
+    exit_ = Exit(line=5, statement="break", conditions=("cfg['variant'] == 'b' and loss > 2",))
+    loop = Loop(line=3, end_line=9, header="for x in loader", exits=(exit_,), settings=settings)
+    variable = replace(local(name, '{"variant": "a"}'), argument=argument)
+    assert is_ruled_out(exit_, loop, frame("train", 12, locals=(variable,))) is ruled_out
 
 
 def test_a_condition_that_holds_on_the_other_rank_too_is_not_why_it_makes_no_call() -> None:

@@ -33,7 +33,7 @@ from hangdoc.observe.torch import beacons
 from hangdoc.observe.torch.watchdog_files import beat_of
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.program import is_library
-from hangdoc.snapshot import Frame, Loop, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Exit, Frame, Loop, PythonThread, Stack, Unavailable
 from tests.unit.builders import frame, local, stack
 
 # --- /proc ---------------------------------------------------------------------------------------------------------
@@ -398,6 +398,31 @@ def test_counters_that_every_iteration_changes(
 ) -> None:
     (loop,) = annotated(tmp_path, 2, text=f"def train():\n {header}: {body}\n").loops
     assert (loop.counters, loop.every) == (counters, every)
+
+
+def test_where_a_loop_counts_what_skips_a_round_and_what_nobody_sets(tmp_path: Path) -> None:
+    text = """def train(cfg, stop):
+    for x in loader:
+        step += 1
+        if bad(x):
+            continue
+        for y in x:
+            if y:
+                continue
+            return
+        else:
+            break
+        if cfg["early"] or stop or seen:
+            break
+    stop, seen[0] = False, 1
+"""
+    outer, inner = annotated(tmp_path, 6, text=text, function="train").loops
+    assert (outer.counters, outer.counted_at, inner.counted_at) == (("step",), (3,), ())
+    assert outer.skips == (Exit(line=5, statement="continue", conditions=("bad(x)",)),)
+    assert inner.skips == (Exit(line=8, statement="continue", conditions=("y",)),)
+    # A `break` in the `else` of a loop leaves the one around it.
+    assert [each.line for each in outer.exits] == [9, 11, 13]
+    assert outer.settings == ("cfg", "early")
 
 
 TRANSFERS = """

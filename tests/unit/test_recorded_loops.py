@@ -58,6 +58,38 @@ def test_a_loop_of_one_line_is_at_its_header_in_its_body() -> None:
         assert view is not None and view.done == done
 
 
+COUNTS = Loop(line=10, end_line=14, header="for x in loader", counters=("step",), every=1, counted_at=(11,))
+
+
+@pytest.mark.parametrize(("line", "done"), [(10, 60), (11, 60), (12, 59), (20, 60)])
+def test_a_counter_that_is_increased_first_counts_the_present_batch(line: int, done: int) -> None:
+    at = replace(FRAME, line=line, locals=(Local(name="step", text="60"),), loops=(COUNTS,))
+    view = loop_view(process(), (at,), KEY)
+    assert view is not None
+    assert view.done == done
+
+
+@pytest.mark.parametrize(("early", "done"), [("False", 40), ("True", None)])
+def test_a_counter_of_all_epochs_is_no_number_of_batches(early: str, done: int | None) -> None:
+    """`80/40`: it counts on in the second epoch. If no statement can have left the loop, all of the data was used."""
+    exit_ = Exit(line=13, statement="break", conditions=("early and loss < best",))
+    loop = replace(COUNTS, exits=(exit_,), settings=("early",))
+    variables = (Local(name="step", text="80"), Local(name="early", text=early, argument=True))
+    at = replace(FRAME, line=20, locals=variables, loops=(loop,))
+    view = loop_view(process(HELD), (at,), KEY)
+    assert view is not None
+    assert (view.done, view.total) == (done, 40)
+
+
+@pytest.mark.parametrize(("counted_at", "done"), [(11, 39), (13, 40)])
+def test_a_counter_that_is_increased_last_does_not_count_the_batch_of_a_break(counted_at: int, done: int) -> None:
+    loop = replace(COUNTS, counted_at=(counted_at,), exits=(Exit(line=12, statement="break"),))
+    at = replace(FRAME, line=20, locals=(Local(name="step", text="40"),), loops=(loop,))
+    view = loop_view(process(replace(HELD, total=60)), (at,), KEY)
+    assert view is not None
+    assert (view.done, view.total) == (done, 60)
+
+
 def test_the_framework_says_how_many_batches_are_completed() -> None:
     """transformers' Trainer fetches the batches of eight forward passes at once."""
     steps = TrainerCount(framework="transformers", name="TrainerState.global_step", done=1, total=38)

@@ -5,15 +5,17 @@ The source may have been written to take long, so each list is cut, before its t
 """
 
 import ast
+import keyword
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from hangdoc.parse import names_in, negated, write_condition
-from hangdoc.snapshot import Exit, Loop, Transfer
+from hangdoc.snapshot import MOST_EXITS, Exit, Loop, Transfer
 from hangdoc.torch_facts import call_names
 
 _MAX_STATEMENTS = 5_000
@@ -23,7 +25,6 @@ _MAX_CONDITIONS = 32
 _MAX_NAMES = 32
 _MAX_NAME = 100
 _MAX_INTEGER = 1 << 62
-_MAX_EXITS = 6
 _MAX_TRANSFERS = 12
 _TRANSFERS = call_names.SENDS | call_names.RECEIVES
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -53,6 +54,8 @@ def structure(scope: ast.AST, line: int, *, library: bool = False, around: Seque
     if around:
         own = frozenset(_list_own_names(around))
         loops = tuple(replace(loop, bound_of_module=_is_name(loop.bound) and loop.bound not in own) for loop in loops)
+    if not library:
+        loops = tuple(_with_settings(loop, scope) for loop in loops)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
     conditions = _find_conditions(scope, line)
     repeated = 0 if innermost is None else sum(each.line > innermost for each in conditions)
@@ -80,6 +83,20 @@ def _find_loops(scope: ast.AST, line: int) -> tuple[Loop, ...]:
     loops = [node for node in nodes if isinstance(node, _LOOPS)]
     near = sorted(loops, key=lambda node: (_distance(node, line), -node.lineno))[:_MAX_LOOPS]
     return tuple(_describe_loop(node, guards) for node in loops if len(loops) <= _MAX_LOOPS or node in near)
+
+
+def _with_settings(loop: Loop, scope: ast.AST) -> Loop:
+    """A loop with the names in its tests to which its function assigns nothing, also not to a part of them."""
+    names = list(dict.fromkeys(name for each in loop.exits for test in each.conditions for name in names_in(test)))
+    if not names:
+        return loop
+    assigned: set[str] = set()
+    for node in _own_nodes(scope):
+        assigned.update(_find_assigned(node))
+        stored = (part for part in _expressions(node) if isinstance(part, ast.Subscript))
+        assigned.update(ast.unparse(part.value) for part in stored if not isinstance(part.ctx, ast.Load))
+    names = [name for name in names if len(name) <= _MAX_NAME and not keyword.iskeyword(name)]
+    return replace(loop, settings=tuple(name for name in names[:_MAX_NAMES] if assigned.isdisjoint(_list_owners(name))))
 
 
 def _is_name(bound: str | None) -> bool:
@@ -326,7 +343,8 @@ def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[as
     ]
     common: dict[str, Any] = {
         "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _find_advanced_names(node),
-        "exits": tuple(sorted(exits, key=lambda statement: statement.line))[:_MAX_EXITS],
+        "exits": _list_first(exits),
+        "skips": _list_first(_find_statements(node.body, ast.Continue, inside=False)),
     }  # fmt: skip
     if isinstance(node, ast.While):
         always = _find_always_incremented(node.body)
@@ -337,6 +355,7 @@ def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[as
             header=f"while {write_condition(node.test)}"[:160],
             counters=tuple(names[:_MAX_NAMES]),
             every=min(len(always), _MAX_NAMES),
+            counted_at=tuple(always[name] for name in names[:_MAX_NAMES] if name in always),
             bound=_find_while_bound(node, names),
         )
     header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
@@ -359,12 +378,27 @@ def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[as
                 begin = ast.unparse(call.args[0])[:80]
             if len(call.args) < 3:
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
+    counted_at: tuple[int, ...] = ()
     if not counters:
         # `for batch in loader: ...; n += 1`
         always = _find_always_incremented(node.body)
         counters = tuple(sorted(_find_incremented_names(node), key=lambda name: name not in always))[:_MAX_NAMES]
         every = min(len(always), _MAX_NAMES)
-    return Loop(**common, header=header, counters=counters, every=every, start=start, begin=begin, bound=bound)
+        counted_at = tuple(always[name] for name in counters if name in always)
+    return Loop(
+        **common,
+        header=header,
+        counters=counters,
+        every=every,
+        start=start,
+        begin=begin,
+        bound=bound,
+        counted_at=counted_at,
+    )
+
+
+def _list_first(statements: Iterable[Exit]) -> tuple[Exit, ...]:
+    return tuple(sorted(statements, key=lambda statement: statement.line))[:MOST_EXITS]
 
 
 def _caught(guard: ast.Try) -> Iterator[Exit]:
@@ -374,28 +408,37 @@ def _caught(guard: ast.Try) -> Iterator[Exit]:
             yield Exit(line=handler.lineno, statement="except", conditions=(_handler(handler)[:200],))
 
 
-def _find_exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
-    """The statements in a block that leave the loop. A `break` of a loop inside it (`inner`) does not leave it."""
+def _find_exits(block: list[ast.stmt]) -> Iterator[Exit]:
+    """The statements in the body of a loop that leave it."""
+    yield from _find_statements(block, ast.Break, inside=False)
+    yield from _find_statements(block, ast.Return, inside=True)
+
+
+def _find_statements(
+    block: list[ast.stmt], kind: type[ast.stmt], conditions: tuple[str, ...] = (), *, inside: bool
+) -> Iterator[Exit]:
+    """The statements of a kind in a block with the conditions around them, also those `inside` of other loops if they concern
+    this one."""
+    find = partial(_find_statements, kind=kind, inside=inside)
     for node in block:
-        if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inner):
-            last = conditions[-_MAX_CONDITIONS:]
-            yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=last)
+        if isinstance(node, kind):
+            yield Exit(line=node.lineno, statement=kind.__name__.lower(), conditions=conditions[-_MAX_CONDITIONS:])
         elif isinstance(node, ast.If):
             test = write_condition(node.test)[:200]
-            yield from _find_exits(node.body, (*conditions, test), inner=inner)
-            yield from _find_exits(node.orelse, (*conditions, negated(test)), inner=inner)
+            yield from find(node.body, conditions=(*conditions, test))
+            yield from find(node.orelse, conditions=(*conditions, negated(test)))
         elif isinstance(node, ast.Try):
-            yield from _find_exits([*node.body, *node.orelse, *node.finalbody], conditions, inner=inner)
+            yield from find([*node.body, *node.orelse, *node.finalbody], conditions=conditions)
             for handler in node.handlers:
-                yield from _find_exits(handler.body, (*conditions, _handler(handler)[:200]), inner=inner)
+                yield from find(handler.body, conditions=(*conditions, _handler(handler)[:200]))
         elif isinstance(node, ast.With | ast.AsyncWith):
-            yield from _find_exits(node.body, conditions, inner=inner)
-        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            yield from _find_exits([*node.body, *node.orelse], conditions, inner=True)
+            yield from find(node.body, conditions=conditions)
+        elif isinstance(node, _LOOPS):
+            # The `else` of a loop is outside of it.
+            yield from find([*(node.body if inside else ()), *node.orelse], conditions=conditions)
         elif isinstance(node, ast.Match):
-            yield from (
-                inner_exit for case in node.cases for inner_exit in _find_exits(case.body, conditions, inner=inner)
-            )
+            for case in node.cases:
+                yield from find(case.body, conditions=conditions)
 
 
 def _find_incremented_names(loop: ast.AST) -> tuple[str, ...]:
@@ -403,14 +446,14 @@ def _find_incremented_names(loop: ast.AST) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for node in statements(loop) if (name := _incremented(node)) is not None))
 
 
-def _find_always_incremented(block: Iterable[ast.stmt]) -> set[str]:
-    """Those that every iteration increments, until it ends or leaves the loop."""
-    names: set[str] = set()
+def _find_always_incremented(block: Iterable[ast.stmt]) -> dict[str, int]:
+    """Those that every iteration increments, until it ends or leaves the loop, each with the last line that does."""
+    names: dict[str, int] = {}
     for node in block:
         if isinstance(node, ast.With | ast.AsyncWith):
             names |= _find_always_incremented(node.body)
-        elif (name := _incremented(node)) is not None:
-            names.add(name)
+        elif isinstance(node, ast.AugAssign) and (name := _incremented(node)) is not None:
+            names[name] = node.lineno
         if any(isinstance(inner, ast.Continue) for inner in statements(node)):
             break
     return names

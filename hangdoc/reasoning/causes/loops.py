@@ -20,12 +20,14 @@ from hangdoc.reasoning.ranks import amounts, iterators
 from hangdoc.reasoning.ranks.counters import (
     begin_of,
     count_batches,
+    counts_begun,
     end_of,
     frame_of,
     is_over_data,
     positions,
 )
 from hangdoc.reasoning.ranks.place import ends_only_by_itself
+from hangdoc.reasoning.ranks.truths import is_ruled_out
 from hangdoc.snapshot import Exit, Frame, Loop, TrainerCount
 
 _SHOWN = 3
@@ -267,7 +269,8 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
         handler, within = caught
         text = f"it is in `{handler}` ({name_line(within.line, within, short.frame)}), around the loop"
         return [PossibleExit(Exit(line=within.line, statement="except", conditions=(handler,)), True, text)]
-    found = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
+    exits = _list_possible_exits(kind.loop, short)
+    found = [(_differences(exit_, short, inside), exit_) for exit_ in exits]
     found.sort(key=lambda line: not line[0])
     only = len(found) == 1 and not may_have_run_out(kind)
     frame = frame_of(kind.loop, inside)
@@ -281,16 +284,17 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
     ]
 
 
-def left_by_statement(kind: LeftLoop) -> bool:
-    """Whether a statement is known to have ended the loop on the ranks that left it: then not all of its last round was done."""
-    return any(each.shown and each.exit.conditions != (END_OF_DATA,) for each in possible_exits(kind))
+def _list_possible_exits(loop: Loop, rank: Rank) -> list[Exit]:
+    frame = frame_of(loop, rank)
+    return [each for each in early_exits(loop) if frame is None or not is_ruled_out(each, loop, frame)]
 
 
 def counts_left_round(kind: LeftLoop) -> bool:
     """Whether the counter of the ranks outside includes the round in which a statement ended the loop: it counts rounds that were
     begun, and how many there are is not known."""
     view = kind.short.first.loop
-    return view is not None and view.total is None and kind.loop.start is not None and left_by_statement(kind)
+    shown = [each.exit for each in possible_exits(kind) if each.shown and each.exit.conditions != (END_OF_DATA,)]
+    return view is not None and view.total is None and bool(shown) and counts_begun(kind.loop, shown)
 
 
 def ended_before_call(kind: LeftLoop) -> bool:
@@ -307,7 +311,7 @@ def describe_inner_exits(kind: LeftLoop) -> list[str]:
     within = [view.loop for view, _ in positions(inside) if view.inside]
     texts = []
     for view, _ in positions(short):
-        loop, exits = view.loop, early_exits(view.loop)
+        loop, exits = view.loop, _list_possible_exits(view.loop, short)
         nested = kind.loop.line < loop.line <= kind.loop.end_line and loop in within
         if view.inside or not nested or not exits or view.done is None or view.done >= (view.total or 0):
             continue

@@ -2,29 +2,24 @@
 branch, and which sends and receives a rank may have left out."""
 
 import ast
-import contextlib
-import operator
-from collections.abc import Callable, Container, Iterable, Sequence
-from functools import partial
+from collections.abc import Container, Iterable, Sequence
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from hangdoc.parse import (
     are_opposite,
     denied,
-    evaluate,
     names_in,
     negated,
     parsed_expression,
-    rounded,
     unparsed,
-    was_removed,
 )
 from hangdoc.program import around, package_of
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
+from hangdoc.reasoning.ranks.truths import find_truth, read_constant
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, Process, Progress
 
@@ -44,10 +39,6 @@ _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
 _ASKS_FOR_NO_VALUE = regex(r" is (not )?None\b| == -1\b")
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}  # fmt: skip
 _COMPARED = 64
 """Of ranks in one place, so many may each have a role of its own."""
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
@@ -171,7 +162,7 @@ def _holds_on_both(part: str, rank: Rank, other: Rank, later: Container[str]) ->
     values, or because it only asks whether the run is distributed. `later` as in `_values_of`."""
     if part.isidentifier() and _read_value(other, part):
         return True
-    if (node := parsed_expression(part)) is not None and _find_truth(node, other):
+    if _holds_on(part, other):
         return True
     values = _values_of(part, rank, other, later).values()
     if any(None not in pair and pair[0] != pair[1] for pair in values):
@@ -179,31 +170,10 @@ def _holds_on_both(part: str, rank: Rank, other: Rank, later: Container[str]) ->
     return not any(None in pair for pair in values) or _ABOUT_ALL.fullmatch(part) is not None
 
 
-def _find_truth(node: ast.expr, rank: Rank) -> bool | None:
-    """Whether a condition holds on a rank, by the values of its variables there; None if they do not decide it."""
-    match node:
-        case ast.BoolOp(op=joined, values=operands):
-            decides = isinstance(joined, ast.Or)  # one operand with this value decides
-            truths = [_find_truth(operand, rank) for operand in operands]
-            return decides if decides in truths else None if None in truths else not decides
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            truth = _find_truth(operand, rank)
-            return None if truth is None else not truth
-        case ast.Compare(left=left, ops=[compares], comparators=[right]) if type(compares) in _COMPARISONS:
-            sides = (_find_value(left, rank), _find_value(right, rank))
-            if None in sides:
-                return None
-            with contextlib.suppress(TypeError):
-                return _COMPARISONS[type(compares)](sides[0][0], sides[1][0])  # type: ignore[index]
-            return None
-        case _:
-            value = _find_value(node, rank)
-            return bool(value[0]) if value is not None else None
-
-
-def _find_value(node: ast.expr, rank: Rank) -> tuple[Any] | None:
-    """The value of a constant, a variable or a short sum on a rank; None if it is not known."""
-    return evaluate(node, partial(read_text, rank))
+def _holds_on(test: str, rank: Rank, without: Container[str] = ()) -> bool:
+    """Whether a condition holds on a rank by the values of its variables there, whatever those in `without` are."""
+    variables = [each for each in observed.variables(rank.process, rank.own) if each.name not in without]
+    return find_truth(test, variables) is True
 
 
 def _values_of(test: str, rank: Rank, other: Rank, later: Container[str]) -> dict[str, tuple[str | None, str | None]]:
@@ -268,6 +238,8 @@ def _may_keep_out(test: str, rank: Rank, other: Rank) -> bool:
     variable that counts no rounds and that is not known to be the same on both ranks. Where the other rank is in a later round,
     its counters are no longer those of the test."""
     counters, later = counters_in(rank.own), _list_later(test, rank)
+    if _holds_on(test, other, without=counters):
+        return False
     counts = not counters.isdisjoint(names_in(test)) and test not in list_conditions(other)
     if not counts and not tells_apart(test, rank, other):
         return False
@@ -437,7 +409,8 @@ def _find_branch(test: str, rank: Rank) -> _Branch:
     tested = denied(test)
     around_line = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
     inner = [loop for loop in frame.loops if loop.end_line < frame.line]
-    exits = (each for loop in around_line for each in loop.exits if each.conditions and each.line < frame.line)
+    statements = (each for loop in around_line for each in (*loop.exits, *loop.skips))
+    exits = (each for each in statements if each.conditions and each.line < frame.line)
     exits = (each for each in exits if not any(loop.line < each.line <= loop.end_line for loop in inner))
     # It leaves the block of the call, and not one inside an `if` that need not be true.
     left = (each for each in exits if {*each.conditions[:-1]} <= {*frame.conditions})
@@ -463,11 +436,7 @@ def _read_value(rank: Rank, name: str) -> int | None:
 def read_text(rank: Rank, name: str) -> str | None:
     """The value of a variable in the innermost frame of the user's code that has it: a number, a string, True, False or None.
     The texts of other values show only what they are (`float32[8]`)."""
-    variables = observed.variables(rank.process, rank.own)
-    text = next((local.text for local in variables if local.name == name), "")
-    node = parsed_expression(text)
-    value = node.operand if isinstance(node, ast.UnaryOp) else node
-    return rounded(text) if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None
+    return read_constant(list(observed.variables(rank.process, rank.own)), name)
 
 
 def compare_numbers(rank: Rank, other: Rank, loop: Loop) -> dict[str, tuple[int, int]]:

@@ -15,7 +15,7 @@ from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.in_source import waits_for_each
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Frame, Loader, Loop, Loops, Process, Progress, PythonThread
+from hangdoc.snapshot import Counter, Exit, Frame, Loader, Loop, Loops, Process, Progress, PythonThread
 
 _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
@@ -123,21 +123,37 @@ def loop_view(
 def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
     values = (
-        read_number(process, frame, name)
+        (name, read_number(process, frame, name))
         for name in loop.counters
         if (inside or not _counts_again(frame, loop, name)) and not _is_of_inner(frame, loop, name)
     )
-    done = value = next((value for value in values if value is not None), None)
+    name, value = next((each for each in values if each[1] is not None), ("", None))
+    done = value
     begin = _read_begin(process, frame, loop, value)
     start = loop.start if begin is None else begin
     if value is not None and start is not None and not loop.header.startswith("while"):
         # A finished `for` keeps its last index, and so does one that fetches its next element.
         in_body = inside and frame.line != loop.line
         done = value - start + (0 if in_body else 1)
+    elif value and inside and _counts_present(loop, name, frame.line):
+        done = value - 1
     bound = read_number(process, frame, loop.bound) if loop.bound else None
     total = max(0, bound - (start or 0)) if bound is not None and bound < _ENDLESS else None
     view = _add_records(process, frame, LoopView(loop, inside, done, total, of_batches, begin=begin))
     return view if inside or loop.header.startswith("while") else structs.replace(view, done=_count_completed(view))
+
+
+def _counts_present(loop: Loop, name: str, line: int) -> bool:
+    """Whether each iteration increments a counter of a loop before it comes to a line: then that counts the present one, too."""
+    lines = dict(zip(loop.counters, loop.counted_at, strict=False))
+    return loop.line < line <= loop.end_line and lines.get(name, loop.end_line) < line
+
+
+def counts_begun(loop: Loop, exits: Iterable[Exit]) -> bool:
+    """Whether the counter of a loop counts an iteration in which one of some statements left it: it counts those that were
+    begun, and not those that were done."""
+    at = loop.counted_at[0] if loop.counted_at else None
+    return loop.start is not None or (at is not None and any(each.line > at for each in exits))
 
 
 def _read_begin(process: Process | None, frame: Frame, loop: Loop, value: int | None) -> int | None:
@@ -173,8 +189,11 @@ def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
 
 def _count_completed(view: LoopView) -> int | None:
     """The iterations that a rank outside a `for` has completed: not the one in which a statement left the loop early."""
-    left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and view.loop.exits
-    return max(0, (view.done or 0) - 1) if left_early else view.done
+    loop = view.loop
+    left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and loop.exits
+    # Older bundles do not have where the body counts.
+    counted = view.by_iterator or not loop.counted_at or counts_begun(loop, loop.exits)
+    return max(0, (view.done or 0) - 1) if left_early and counted else view.done
 
 
 def _add_records(process: Process | None, frame: Frame, view: LoopView) -> LoopView:
@@ -203,14 +222,12 @@ def _add_records(process: Process | None, frame: Frame, view: LoopView) -> LoopV
         length = iterators.find_length_behind(frame, loop, observed.module(process))
         unknown = total is None and length is not None and (done or 0) <= length  # a counter may count on in each epoch
         return structs.replace(view, total=length) if unknown else view
-    delivered = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
-    return structs.replace(
-        view,
-        done=done if delivered is None else delivered,
-        total=loader.total,
-        by_iterator=delivered is not None,
-        recorded=True,
+    delivered = (
+        loader.total if iterators.ended_with_its_data(loop, frame) else None if again is not None else loader.done
     )
+    if delivered is None and done is not None and done <= loader.total:  # else it counts on in each epoch
+        return structs.replace(view, total=loader.total, recorded=True)
+    return structs.replace(view, done=delivered, total=loader.total, by_iterator=delivered is not None, recorded=True)
 
 
 def positions(rank: Rank) -> list[tuple[LoopView, int | None]]:
@@ -457,6 +474,13 @@ def is_in_counted_loop(rank: Rank, count: BatchCount) -> bool:
         return False
     place = _find_place(rank, rank.loop.loop)
     return place is not None and (place.file, place.line) == (count.loop.file, count.loop.line)
+
+
+def has_done_all_rounds(outside: Rank, inside: Rank) -> bool:
+    """Whether a rank outside of its loop has done as many iterations as another one will have at the end: it did not leave
+    early."""
+    ended, going = outside.loop, inside.loop
+    return ended is not None and going is not None and ended.done is not None and ended.done == going.total
 
 
 def counters_moved(process: Process, among: Sequence[Frame] | None = None, attempts: Frame | None = None) -> bool:

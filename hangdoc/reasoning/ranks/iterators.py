@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.phrases import amount
-from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process, TrainerCount
+from hangdoc.reasoning.ranks.truths import is_ruled_out
+from hangdoc.snapshot import MOST_EXITS, Frame, Loader, Local, Loop, Loops, Process, TrainerCount
 from hangdoc.torch_facts.frameworks import FUNCTION_COUNTS
 
 _OF_ANYTHING = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "enumerate"})
@@ -83,9 +84,10 @@ def _is_at(loader: Loader, frame: Frame) -> bool:
     return loader.file == frame.file and loader.function == frame.function.rpartition(".")[2]
 
 
-def ended_with_its_data(loop: Loop) -> bool:
-    """Whether a loop that has ended gave all that its iterator had: no statement leaves it."""
-    return loop.header.startswith("for ") and not loop.exits
+def ended_with_its_data(loop: Loop, frame: Frame) -> bool:
+    """Whether a loop of a frame that has ended gave all that its iterator had: no statement has left it."""
+    known = loop.header.startswith("for ") and len(loop.exits) < MOST_EXITS
+    return known and all(is_ruled_out(each, loop, frame) for each in loop.exits)
 
 
 def list_exhausted(process: Process | None, frame: Frame) -> list[Loader]:
@@ -98,7 +100,7 @@ def find_training_iterator(process: Process | None) -> Loader | None:
     """The iterator over batches that no other loop over batches is around; None if there is none, or if there are several."""
     batches = _list_batches(process)
     running = [loader for loader in batches if loader.begins] or [
-        loader for loader in batches if loader.kind != "DataLoader"
+        loader for loader in batches if not loader.kind.endswith("DataLoader")
     ]
     outermost = [loader for loader in running if loader.depth == min(each.depth for each in running)]
     return outermost[0] if len(outermost) == 1 else None
