@@ -756,3 +756,34 @@ def test_a_role_that_left_the_loop_of_its_round_is_in_no_wrong_branch(met: bool,
         assert "rank == 0" not in finding.remedy
     else:
         assert "in the other branch of a condition" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("rounds", "whole", "code"), [(50, True, "HD203"), (49, True, "HD105"), (50, False, "HD105"), (49, False, "HD105")]
+)
+def test_a_rank_with_all_batches_left_no_loop_early(rounds: int, whole: bool, code: str) -> None:
+    """Rank 1 has left the loop with a call fewer than rank 0, and is in no call now. Rank 0 made one in each of its rounds, so
+    rank 1 left one out if it did more rounds. `whole`: only the data ends the loop."""
+    ends = () if whole else (Exit(line=13, statement="break", conditions=("bad",)),)
+    skips = (Exit(line=11, statement="continue", conditions=("isnan(x).any()",)),)
+    batches = Loop(
+        line=10, end_line=14, header="for i, x in enumerate(loader)", counters=("i",), every=1, start=0, exits=ends,
+        skips=skips,
+    )  # fmt: skip
+    calls, loader = [form("all_reduce", 5), *[form("all_reduce", 12)] * 49], local("loader", "<DataLoader>")
+    within = frame("main", 12, loops=(batches,), locals=(local("i", 49), loader), conditions=("not isnan(x).any()",))
+    inside = recorded(0, [*calls, form("all_reduce", 12)], *backward(), replace(within, repeated=1))
+    forms: dict[CallForm, int] = {}
+    entries = [(n, each, T0_US + n * 1_000_000, False) for n, each in enumerate(calls, 1)]
+    group = history_of(entries, wall_us=T0_US + 111_000_000, forms=forms)
+    at = frame("main", 20, loops=(batches,), locals=(local("i", rounds - 1), loader))
+    outside = rank(1, at, world=2, recorder=recorder(group, forms=forms))
+    (finding,) = diagnose(snapshot(inside, outside, silence=60.0)).jobs[0].findings
+    assert (finding.code, finding.culprits) == (code, (1,))
+    if code == "HD203":
+        assert finding.summary.startswith(
+            "rank 1 left out a call in an iteration of the loop `for i, x in enumerate(loader)`: it has left it after 50 "
+            "iterations with fewer calls than rank 0, which is still in it after 49, waiting in all_reduce"
+        )
+        assert "a condition such as `isnan(x).any()` (`continue` at" in (finding.remedy or "")
+        assert not [line for line in finding.evidence if line.rank == 1 and line.text.startswith("its call")]

@@ -47,8 +47,9 @@ shows a condition, or that one line comes after the other. Of the conditions of
 packages, only those on the rank count (`one_rank_only`), and those where the stacks
 of the ranks part (`self.control.should_save`). A condition that holds on
 both sides (`if args.distributed:`) is no reason. A rank that has left the loop of the
-call with as many calls as the others left one out in some iteration. Then their
-condition is no proof. If the evidence names a condition,
+call with as many calls as the others left one out in some iteration. So did one
+that is in no call now, if it did all the iterations that the others will do, or more
+than these, which made one call in each. Then their condition is no proof. If the evidence names a condition,
 its variables differ, or it reports that they could not be read, or were assigned
 after the test. Without a record (Gloo before torch 2.11), only a condition on the
 rank (`if rank == 0:`) is enough for this finding; otherwise it is HD201. In
@@ -89,7 +90,11 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.rank import Class, ranks_of
-from hangdoc.reasoning.ranks.conditions import Condition, compare_numbers, find_condition, find_tested_in_loop
+from hangdoc.reasoning.ranks.conditions import (
+    compare_numbers,
+    find_condition,
+    find_tested_in_loop,
+)
 from hangdoc.reasoning.ranks.counters import count_rounds, with_counter_of
 from hangdoc.reasoning.ranks.place import left_loops
 from hangdoc.reasoning.rules import sentences
@@ -102,6 +107,10 @@ _DECIDE_FIRST = " If a local value decides, all_reduce the decision first."
 _ORDER = (
     " If {} the missing call after the one in which {}, only the order differs: make the calls in the same order on every "
     "rank."
+)
+_FIND_ITERATION = (
+    "Find the iteration{} in which {} left out the call: an exception that was caught, a `continue`{}. Let all ranks decide on "
+    "it together: all_reduce a flag before the branch."
 )
 _ROUNDS_UNKNOWN = "how many iterations it did is not known: its data may also have ended earlier"
 _SAME_NUMBERS = (
@@ -126,13 +135,13 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     if loop is not None:
         condition = find_condition(makers[0].first, run.ranks[blockage.culprits[0]])
         if condition is None or condition.decides == "decision":  # no value shows which rank met it
-            return _describe_skip(run, blockage, kind, makers, loop, condition)
+            return _describe_skip(run, blockage, kind, makers, loop)
     unread = [part.first.rank for part in kind.parts if part.first.lacks_source]
     gradients = not asked and _lacks_gradients(blockage, kind, makers)
     return Draft(
         # An inferred operation is weak evidence; where the ranks are in the program is strong evidence, if all loops are known.
         confidence=0.6 if not kind.sure else 0.7 if unread else 0.9,
-        summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
+        summary="; ".join([kind.reason, *(_describe_others([part]) for part in kind.others)]),
         evidence=[
             *(
                 Evidence(number, "source", "its lines were not read, so a loop that it has left would not be seen")
@@ -163,24 +172,26 @@ def _find_loop_of_skip(run: Run, blockage: Blockage, makers: Sequence[Class]) ->
     return batches if left and run.ledger.have_made_as_many(outside.rank, inside.rank) else None
 
 
-def _describe_skip(
-    run: Run, blockage: Blockage, kind: Subset, makers: Sequence[Class], loop: Loop, condition: Condition | None
-) -> Draft:
+def _describe_skip(run: Run, blockage: Blockage, kind: Subset, makers: Sequence[Class], loop: Loop) -> Draft:
     who, others = blockage.culprits, ranks_of(makers)
     outside, inside = run.ranks[who[0]], makers[0].first
     done, theirs = (count_rounds(with_counter_of(rank, loop))[0] for rank in (outside, inside))
     after, still, when = "", "", "an iteration"
-    if done is not None and theirs is not None and done > theirs + 1:
-        after, still, when = f" after {done} iterations", f" after {theirs}", "some iterations"
+    in_call = outside.wait is not None
+    if done is not None and theirs is not None and (done > theirs + 1 or not in_call):
+        after, still = f" after {done} iterations", f" after {theirs}"
+        when = "some iterations" if done > theirs + 1 else when
+    calls = "as many calls as" if in_call else "fewer calls than"
     unknown = kind.loop is not None and done is None
     numbers = sorted(compare_numbers(outside, inside, loop).items())[:_SHOWN_NUMBERS]
+    condition = find_condition(inside, outside, passed=run.ledger.has_made_before(outside.rank, inside.rank))
     such = f", or a condition such as {condition.branch}" if condition is not None else ", or a condition"
     return Draft(
         confidence=0.9 if kind.sure and not unknown else 0.6,
         summary=f"{words.ranks(who)} left out a call in {when} of the loop `{loop.header}`: "
-        f"{words.verb(who, 'it has', 'they have')} left it{after} with as many calls as {words.ranks(others)}, which "
+        f"{words.verb(who, 'it has', 'they have')} left it{after} with {calls} {words.ranks(others)}, which "
         f"{words.be(others)} still in it{still}, waiting in {words.operation(inside)}; "
-        f"{words.waiting_in([*kind.others] or blockage.awaited)}",
+        f"{_describe_others([*kind.others] or blockage.awaited)}",
         evidence=[
             *([Evidence(who[0], "source", _ROUNDS_UNKNOWN + words.also(who))] if unknown else []),
             *(
@@ -191,9 +202,16 @@ def _describe_skip(
         ],
         remedy=_SAME_NUMBERS.format(" and ".join(f"`{name}`" for name, _ in numbers))
         if numbers
-        else f"Find the iteration{'s' * bool(after)} in which {words.ranks(who)} left out the call: an exception that was "
-        f"caught, a `continue`{such}. Let all ranks decide on it together: all_reduce a flag before the branch.",
+        else _FIND_ITERATION.format("s" * (when != "an iteration"), words.ranks(who), such),
         commands=(),  # its stack is no longer in those iterations, and is read
+    )
+
+
+def _describe_others(classes: Sequence[Class]) -> str:
+    """Where ranks wait, or what else they do."""
+    first = classes[0].first
+    return (
+        words.waiting_in(classes) if first.wait is not None else f"{words.are(ranks_of(classes))} {words.doing(first)}"
     )
 
 

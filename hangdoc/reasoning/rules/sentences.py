@@ -237,7 +237,7 @@ def condition_evidence(
     that are decided by one of `without`. Those around the calls of the ranks `deciding` show the remedy."""
     firsts = [part.first for part in parts[:_COMPARED]]
     lines: list[Evidence | None] = []
-    for rank in firsts:
+    for rank in (rank for rank in firsts if rank.wait is not None):
         found = (
             conditions.find_condition(rank, other, passed=run.ledger.has_made_before(other.rank, rank.rank))
             for part in parts[:_COMPARED]

@@ -6,16 +6,16 @@ receives; the collectives of two groups in opposite order; a call that only some
 point.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from hangdoc.program import early_exits
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, Ends, InStore, OnNetwork
-from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier, OwesReply
+from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier, OwesReply, Subset
 from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
-from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, with_counter_of
+from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, has_done_all_rounds, with_counter_of
 from hangdoc.reasoning.ranks.place import Left, calls_in_each_round, ends_only_by_itself, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
@@ -103,38 +103,67 @@ def _wait_for_each_other(waits: Waits, part: Class, other: Class) -> bool:
 
 def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
     """The first pair of classes of which one has left a loop in which the other waits for it."""
+    for outside, behind in _list_pairs(run, short, waiting, waits):
+        if (uneven := _find_uneven_loop(run, outside, behind.first)) is None:
+            continue
+        left, out, within = uneven
+        # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
+        if _names_peer(behind.first) and not _has_begun_fewer_rounds(out, within):
+            continue
+        left_it, inside = _gather_sides(short, waiting, waits, outside, behind)
+        return LeftLoop(
+            short=Class(out, left_it),
+            inside=Class(within, inside),
+            loop=left.loop,
+            skippable=left.skippable and not early_exits(left.loop),
+            differences=tuple(amounts.compare_amounts(out, within)),
+            begins_differ=begins_differ(left.loop, out, within),
+            ends_differ=ends_earlier(left.loop, out, within),
+        )
+    return None
+
+
+def find_skipped_call(
+    run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits, ends: Ends
+) -> Subset | None:
+    """The call in which some ranks wait in a loop, if those that they wait for have left the loop, are in no call, and left out
+    that one in some round. `ends`: of what those wait for."""
+    for outside, behind in _list_pairs(run, short, waiting, waits):
+        for loop in [left.loop for left in left_loops(outside, behind.first)][-1:]:
+            out, within = with_counter_of(outside, loop), with_counter_of(behind.first, loop)
+            if not (has_done_all_rounds(out, within) or different_calls.has_left_out(run, outside, behind.first, loop)):
+                continue
+            left_it, inside = _gather_sides(short, waiting, waits, outside, behind)
+            sides = Class(outside, left_it), Class(behind.first, inside)
+            return different_calls.describe_skip(*sides, loop, ends)
+    return None
+
+
+def _list_pairs(
+    run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits
+) -> Iterator[tuple[Rank, Class]]:
+    """The ranks of some classes, each with a class that waits for it, the largest classes first. Not those that have made the
+    call as often as who waits in it."""
     for behind in sorted(waiting, key=_largest_first):
         for ahead in sorted(short, key=_largest_first):
             awaited = sorted(waits.awaited_by(behind).intersection(ahead.ranks))
             if ahead is behind or not awaited:
                 continue
-            outside = run.ranks[awaited[0]]
-            if run.ledger.has_made_as_often(outside.rank, behind.first.rank):
-                continue
-            if (uneven := _find_uneven_loop(outside, behind.first)) is None:
-                continue
-            left, out, within = uneven
-            # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
-            if _names_peer(behind.first) and not _has_begun_fewer_rounds(out, within):
-                continue
-            left_it = [alike for alike in short if alike is not behind and _is_at_same_call(alike.first, outside)]
-            inside = [
-                alike for alike in waiting if alike not in left_it and _is_at_same_call(alike.first, behind.first)
-            ]
-            needed = frozenset[int]().union(*map(waits.awaited_by, (behind, *inside)))
-            return LeftLoop(
-                short=Class(out, tuple(rank for rank in ranks_of(left_it) if rank in needed)),
-                inside=Class(within, ranks_of(inside)),
-                loop=left.loop,
-                skippable=left.skippable and not early_exits(left.loop),
-                differences=tuple(amounts.compare_amounts(out, within)),
-                begins_differ=begins_differ(left.loop, out, within),
-                ends_differ=ends_earlier(left.loop, out, within),
-            )
-    return None
+            if not run.ledger.has_made_as_often(awaited[0], behind.first.rank):
+                yield run.ranks[awaited[0]], behind
 
 
-def _find_uneven_loop(ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | None:
+def _gather_sides(
+    short: Sequence[Class], waiting: Sequence[Class], waits: Waits, outside: Rank, behind: Class
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the ranks that are needed and at the same call as one outside of a loop, those that wait as some inside it)."""
+    left_it = [alike for alike in short if alike is not behind and _is_at_same_call(alike.first, outside)]
+    inside = [alike for alike in waiting if alike not in left_it and _is_at_same_call(alike.first, behind.first)]
+    needed = frozenset[int]().union(*map(waits.awaited_by, (behind, *inside)))
+    return tuple(rank for rank in ranks_of(left_it) if rank in needed), ranks_of(inside)
+
+
+def _find_uneven_loop(run: Run, ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | None:
     """The outermost of the loops that `ahead` has left and `behind` is inside of which `ahead` had fewer iterations, or which the
     two began at different values, and the two ranks with their counters of it; None for none. Where both had all epochs, the
     loop over the batches may be the uneven one."""
@@ -143,7 +172,9 @@ def _find_uneven_loop(ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | No
         if in_source.waits_for_each(left.loop, behind.frame):
             return unclear
         out, within = with_counter_of(ahead, left.loop), with_counter_of(behind, left.loop)
-        if begins_differ(left.loop, out, within) or _had_fewer_rounds(left, out, within, first_pass=first_pass):
+        fewer = _had_fewer_rounds(left, out, within, first_pass=first_pass)
+        left_early = fewer and not different_calls.has_left_out(run, ahead, behind, left.loop)
+        if left_early or begins_differ(left.loop, out, within):
             return left, out, within
         # A rank that has left the function has no counter there. It left the outermost loop early, unless that was ending.
         if not _is_counted(out, within) and (depth == 0 or unclear is not None):
@@ -175,7 +206,7 @@ def _had_fewer_rounds(left: Left, outside: Rank, inside: Rank, *, first_pass: bo
         return False
     if ended.total is not None and going.total is not None and ended.total < going.total:
         return True
-    if ended.done == going.total:
+    if has_done_all_rounds(outside, inside):
         return False
     if first_pass:
         return True

@@ -344,6 +344,24 @@ def _find_left_out_by_most(run: Run, group: GroupCalls, odd: Odd, parts: Parts) 
     return None
 
 
+def has_left_out(run: Run, outside: Rank, inside: Rank, loop: Loop) -> bool:
+    """Whether the record shows that a rank which left a loop without the call in which another one waits left that out in some
+    round: the other one made it in each of its own rounds, and those are fewer."""
+    if count_rounds(with_counter_of(outside, loop))[0] is None:
+        return False
+    waited_for = (group for group, calls in run.ledger.of_rank(inside.rank) if calls.pending)
+    return _has_left_after_more_rounds(outside, inside, loop) and any(
+        outside.rank in group.ranks and _makes_call_in_each_round(inside, group, loop, [outside.rank])
+        for group in waited_for
+    )
+
+
+def describe_skip(short: Class, inside: Class, loop: Loop, ends: Ends) -> Subset:
+    """A call that ranks which now wait in none have left out in some round of a loop."""
+    reason = f"{ranks(short.ranks)} did not call {_name_awaited_call(inside)}"
+    return Subset(parts=(short, inside), reason=reason, others=(short,), loop=loop, ends=ends)
+
+
 def _has_left_after_more_rounds(outside: Rank, inside: Rank, loop: Loop) -> bool:
     """Whether a rank has left a loop, after more rounds than another one has done in it as far as both are known."""
     done, theirs = (count_rounds(with_counter_of(rank, loop))[0] for rank in (outside, inside))
