@@ -97,7 +97,7 @@ def test_rows_of_files_are_not_counted_within_a_file(tmp_path: Path) -> None:
         run.wait_for("begins", times=2)
         _, answer = until_hung(run)
     (job,) = answer.jobs
-    assert [one.batches_done for one in job.ranks] == [51, 50]  # `made`: it counts the one that waits, too
+    assert [one.batches_done for one in job.ranks] == [50, 50]  # `made` counts the batch in work, too
     finding = job.findings[0]
     assert (finding.code, finding.culprits) == ("HD101", (1,))
 

@@ -81,11 +81,16 @@ def test_a_counter_of_all_epochs_is_no_number_of_batches(early: str, done: int |
     assert (view.done, view.total) == (done, 40)
 
 
+@pytest.mark.parametrize("header", ["for x in loader", "while step < n"])
 @pytest.mark.parametrize(("counted_at", "done"), [(11, 39), (13, 40)])
-def test_a_counter_that_is_increased_last_does_not_count_the_batch_of_a_break(counted_at: int, done: int) -> None:
-    loop = replace(COUNTS, counted_at=(counted_at,), exits=(Exit(line=12, statement="break"),))
+def test_a_counter_that_is_increased_last_does_not_count_the_batch_of_a_break(
+    counted_at: int, done: int, header: str
+) -> None:
+    loop = replace(
+        COUNTS, header=header, bound="60", counted_at=(counted_at,), exits=(Exit(line=12, statement="break"),)
+    )
     at = replace(FRAME, line=20, locals=(Local(name="step", text="40"),), loops=(loop,))
-    view = loop_view(process(replace(HELD, total=60)), (at,), KEY)
+    view = loop_view(process(), (at,), KEY)
     assert view is not None
     assert (view.done, view.total) == (done, 60)
 

@@ -219,7 +219,8 @@ def _list_amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
     """(function, name) to (amount, whether it is a container's length) for the program's variables."""
     amounts: dict[tuple[str, str], tuple[int, bool]] = {}
     scopes = [(frame.function, frame.locals, counters_in([frame])) for frame in rank.program]
-    scopes.append(("<module>", observed.module(rank.process), set()))
+    of_module = counters_in(frame for frame in rank.program if frame.function == "<module>")
+    scopes.append(("<module>", observed.module(rank.process), of_module))
     for function, variables, counters in scopes:
         for local in variables:
             if local.length is not None:

@@ -140,7 +140,7 @@ def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches:
     bound = read_number(process, frame, loop.bound) if loop.bound else None
     total = max(0, bound - (start or 0)) if bound is not None and bound < _ENDLESS else None
     view = _add_records(process, frame, LoopView(loop, inside, done, total, of_batches, begin=begin))
-    return view if inside or loop.header.startswith("while") else structs.replace(view, done=_count_completed(view))
+    return view if inside else structs.replace(view, done=_count_completed(view))
 
 
 def _counts_present(loop: Loop, name: str, line: int) -> bool:
@@ -188,11 +188,12 @@ def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
 
 
 def _count_completed(view: LoopView) -> int | None:
-    """The iterations that a rank outside a `for` has completed: not the one in which a statement left the loop early."""
+    """The iterations that a rank outside a loop has completed: not the one in which a statement left the loop early."""
     loop = view.loop
     left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and loop.exits
     # Older bundles do not have where the body counts.
-    counted = view.by_iterator or not loop.counted_at or counts_begun(loop, loop.exits)
+    unknown = not loop.counted_at and not loop.header.startswith("while")
+    counted = view.by_iterator or unknown or counts_begun(loop, loop.exits)
     return max(0, (view.done or 0) - 1) if left_early and counted else view.done
 
 
