@@ -24,6 +24,7 @@ from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
 from hangdoc_tui.ranks import doing
+from hangdoc_tui.rates import Rate, find_rate
 from hangdoc_tui.source import Live
 from hangdoc_tui.stacks import show_value
 from hangdoc_tui.view_model import ViewModel
@@ -208,7 +209,8 @@ def show_batches(
     views: list[RankView], first: RankView | None, rate: float | None = 0.0, *, of_pass: bool = False
 ) -> str:
     """The cell of a row whose ranks, like the first one, do `rate` batches per second."""
-    return ranks._show_batches(views, first, lambda _: rate, of_pass=of_pass).plain
+    known = Rate(rate, 10.0) if rate is not None else None
+    return ranks._show_batches(views, first, lambda _: known, of_pass=of_pass).plain
 
 
 def test_batches_of_different_passes_name_them_and_are_not_compared() -> None:
@@ -424,34 +426,70 @@ def test_a_legend_has_only_the_cells_in_use_and_is_never_cut() -> None:
 def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
     """One of them has made one more within the window."""
     host = snapshot(silence=None).hosts[0]
-    times = [at * 80_000 for at in range(1, 101)]
+    times = tuple(at * 80_000 for at in range(1, 201))
     rates = {
-        made: calls._rate_of(RankCalls(0, "h0", made=100, made_before=100 - made, made_us=tuple(times)), host)
+        made: calls._rate_of(
+            RankCalls(0, "h0", made=200, made_before=200 - made, made_us=times, last_age_seconds=0.0), host
+        )
         for made in (12, 13)
     }
-    assert rates == {12: pytest.approx(12.5), 13: pytest.approx(12.5)}
-    assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=9, made_us=tuple(times[:9])), host) == 0.0
-    assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=4), host) == 5.0
+    assert rates == {made: (pytest.approx(12.5), pytest.approx(10.0, abs=0.1)) for made in (12, 13)}
+    # Only their number is known.
+    assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=9, made_us=times[:9]), host) == (0.0, 1.0)
+    assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=4), host) == (5.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("every_ms", "number", "made", "age", "rate"),
+    ("every_ms", "number", "made", "age", "rate", "seconds"),
     [
-        (1300, 100, 0, 0.4, 0.8),  # a step takes longer than the window
-        (1300, 100, 1, 0.1, 0.8),
-        (1300, 100, 0, 30.0, 0.0),
-        (80, 200, 0, 1.5, 0.0),  # it made 12 calls in a window, and has stopped
-        (1000, 5, 1, 0.5, 1.1),  # it began 4.5 s ago
-        (500, 100, 0, 1.2, 0.0),  # longer than twice between any two calls
+        (1300, 100, 0, 0.4, 0.77, 10.4),  # ten of them take longer than ten seconds
+        (1300, 100, 1, 0.1, 0.77, 10.4),
+        (1300, 100, 0, 30.0, 0.0, 30.0),
+        (80, 200, 0, 2.5, 0.0, 2.5),  # it made 12 calls in a window, and has stopped
+        (80, 200, 0, 0.4, 12.0, 10.0),  # it may make a longer step
+        (200, 30, 5, 0.0, 5.0, 5.8),  # it began 5.8 s ago
+        (1500, 100, 0, 3.2, 0.0, 3.2),  # longer than twice between any two calls
+        (2, 100, 400, 0.0, 400.0, 1.0),  # the record is shorter than the window
     ],
 )
-def test_few_calls_in_a_window_are_counted_over_ten_seconds(
-    every_ms: int, number: int, made: int, age: float, rate: float
+def test_calls_per_second_are_those_of_the_last_ten_seconds(
+    every_ms: int, number: int, made: int, age: float, rate: float, seconds: float
 ) -> None:
     host = replace(snapshot(silence=None).hosts[0], window_seconds=1.0)
     times = tuple(at * every_ms * 1000 for at in range(1, number + 1))
     of_rank = RankCalls(0, "h0", made=number, made_before=number - made, made_us=times, last_age_seconds=age)
-    assert calls._rate_of(of_rank, host) == pytest.approx(rate, abs=0.05)
+    assert calls._rate_of(of_rank, host) == (pytest.approx(rate, abs=0.01), pytest.approx(seconds, abs=0.05))
+
+
+def test_calls_after_a_pause_are_counted_over_the_time_that_they_name() -> None:
+    """`in 14 s` beside batches of the last ten: the first call of these was before the pause."""
+    host = replace(snapshot(silence=None).hosts[0], window_seconds=1.0)
+    for every_us in (200_000, 20_000):
+        times = (*range(0, 20_000_000, every_us), *range(30_000_000, 34_000_000, every_us))
+        of_rank = RankCalls(0, "h0", made=len(times), made_before=len(times) - 5, made_us=times, last_age_seconds=0.01)
+        assert calls._rate_of(of_rank, host) == (pytest.approx(4e5 / every_us), 10.0)
+
+
+def _list_rates(*stops: tuple[float, float], until: int) -> dict[int, Rate | None]:
+    """By second: the rate of a rank that does 6.4 in a second, but nothing in these times."""
+    points, rates = [], dict[int, Rate | None]()
+    for second in range(until):
+        stood = sum(max(0.0, min(second, end) - begin) for begin, end in stops)
+        points.append((float(second), int(6.4 * (second - stood))))
+        rates[second] = find_rate(points, float(second))
+    return rates
+
+
+def test_a_stopped_rank_does_nothing_per_second_whatever_it_did_before() -> None:
+    """One that had been stopped for 12 s before did 3.9 batches per second 9 s after its last one, and 2.1 after 20 s."""
+    rates = _list_rates((20, 26), (45, 57), (75, 96), until=110)
+    assert rates[19] == rates[44] == (pytest.approx(6.4, abs=0.1), 10.0)
+    for begin, end in ((20, 26), (45, 57), (75, 96)):
+        stopped = [rates[second] for second in range(begin, end + 1)]
+        falling = [rate.per_second for rate in stopped if rate is not None]
+        assert falling == sorted(falling, reverse=True) and len(falling) == len(stopped)
+        assert stopped[3:] == [(0.0, float(seconds)) for seconds in range(3, end - begin + 1)]
+    assert rates[100] == (pytest.approx(6.4 * 0.4, abs=0.1), 10.0)  # it has gone on for 4 s
 
 
 def test_the_last_call_is_that_of_any_group() -> None:
@@ -464,6 +502,16 @@ def test_the_last_call_is_that_of_any_group() -> None:
     )
     model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
     assert "last call 1 min 30 s ago" in list(calls.facts(model, view(0, calls=tuple(of_groups))))
+
+
+def test_rates_say_of_which_time_they_are() -> None:
+    """A stopped rank had `0 batches/s` beside `1.9 calls/s · last call 7.1 s ago`."""
+    poll, history = app("healthy", Path()).source.poll(0), History()
+    track = history.tracks[0] = Track()
+    for second in range(13):
+        track.count(float(second), view(0, batches_done=7 * second))
+    model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, history)
+    assert "7.0 batches/s in 10 s" in list(calls.facts(model, view(0, batches_done=84)))
 
 
 def test_a_rank_that_is_late_in_few_calls_is_not_shown_as_late_in_all() -> None:
@@ -497,7 +545,7 @@ def test_an_old_number_of_batches_is_dim_with_its_age_and_is_not_compared() -> N
     first, old = view(0, batches_done=54, batches_total=100), view(1, batches_done=33, batches_seconds_ago=5.0)
     most = behind.find_first([first, old])
     assert show_batches([first], most) == "54/100"
-    shown = ranks._show_batches([old], most, lambda _: 0.0, of_pass=False)
+    shown = ranks._show_batches([old], most, lambda _: None, of_pass=False)
     assert (shown.plain, shown.style) == ("33 5s ago", "dim")
     assert show_batches([first, old], most) == "54/100"
     assert show_batches([first, view(2, batches_done=None)], most) == "-…54/100"  # one of the row shows none
@@ -520,6 +568,11 @@ def _track(*done: int, total: int | None = 40, **more: Any) -> list[int]:
     return [number for _, number in track.batches]
 
 
+def find_per_second(track: Track) -> float | None:
+    rate = track.find_batch_rate()
+    return rate.per_second if rate is not None else None
+
+
 def test_batches_are_counted_through_all_epochs() -> None:
     """The plot fell at each epoch, and by one where a hang began."""
     assert _track(33, 2, 12) == [33, 42, 52]
@@ -538,9 +591,9 @@ def test_a_rank_that_has_stopped_has_no_batches_per_second() -> None:
     track = Track()
     for second in (*range(12), 12.0, 13.0):
         track.count(float(second), view(0, batches_done=23 * min(int(second), 11), batches_total=1000))
-    assert track.batches_per_second() == pytest.approx(18.4)  # as long as this may be a slow batch
+    assert find_per_second(track) == pytest.approx(18.4)  # as long as this may be a slow batch
     track.count(16.7, view(0, batches_done=253, batches_total=1000))
-    assert track.batches_per_second() == 0
+    assert find_per_second(track) == 0
 
 
 def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:
@@ -550,7 +603,7 @@ def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:
     for second, (done, total) in enumerate([(57, 100), (67, 100), (0, 2), (2, 8), (68, 100), (78, 100), (3, 8)]):
         track.count(float(second), view(0, batches_done=done, batches_total=total))
     assert list(track.batches) == [(0.0, 57), (1.0, 67), (4.0, 68), (5.0, 78)]
-    assert track.batches_per_second() == 21 / 6  # in the last of these seconds, it did none
+    assert find_per_second(track) == 21 / 6  # in the last of these seconds, it did none
     endless = Track()
     for second, (done, total) in enumerate([(50, None), (60, None), (3, 10), (70, None), (4, 10), (80, None)]):
         endless.count(float(second), view(0, batches_done=done, batches_total=total))
@@ -593,15 +646,15 @@ def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() ->
     track = Track()
     read(track, 0)
     read(track, 1)  # in the same epoch
-    assert track.batches_per_second() is None  # one batch more or less would be a fifth of it
+    assert find_per_second(track) is None  # one batch more or less would be a fifth of it
     for second in (2, 3, 7, 8):
         read(track, second)
     assert [number for _, number in track.batches] == [0, 5, 10, 15, 35, 40]
-    assert track.batches_per_second() == 5
+    assert find_per_second(track) == 5
     unknown = Track()
     for second in (0, 3, 6):  # never twice in one epoch
         read(unknown, second, passes=second)
-    assert unknown.batches_per_second() is None
+    assert find_per_second(unknown) is None
     by_rounds = Track()
     for second in (0, 3, 6, 30, 60):  # the loop over epochs has counted them
         read(by_rounds, second, rounds=True)
@@ -610,15 +663,32 @@ def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() ->
     for second in (61, 91, 121):
         read(by_rounds, second, rounds=True)
     assert [number for _, number in by_rounds.batches][-3:] == [305, 455, 605]
-    assert by_rounds.batches_per_second() == 5
+    assert find_per_second(by_rounds) == 5
     twice = Track()
     for second in (1, 2, 31, 61):  # a round has two passes
         read(twice, second, rounds=True, in_round=2)
-    assert twice.batches_per_second() is None
+    assert find_per_second(twice) is None
     accumulating = Track()
     for fifth in (*range(60), 600):  # of three batches, two make no call
         read(accumulating, fifth / 5, of=60, accumulates=3)
     assert [number for _, number in accumulating.batches][-1] == 600
+
+
+def test_a_rank_that_stands_is_still_one_whose_rounds_have_one_pass() -> None:
+    """After a stop of 16 polls, the rate was that of 19 s: nothing showed any more that a round is a whole pass."""
+    track = Track()
+
+    def read(second: int, done: int) -> None:
+        counted = {"batches_total": 10, "batches_source": "loader", "batches_pass": done // 10}
+        track.count(second, view(0, batches_done=done % 10, batches_round=done // 10, **counted))
+
+    for second in range(20):  # passes end at 9 of 10
+        read(second, 5 * second + 4)
+    for second in range(20, 50):
+        read(second, 112)
+    for second in range(50, 53):  # in another pass
+        read(second, 123 + 5 * (second - 50))
+    assert track.find_batch_rate() == (pytest.approx(2.1), 10.0)
 
 
 def test_a_group_that_is_called_at_times_only_counts_no_epoch_twice() -> None:
@@ -644,7 +714,7 @@ def test_a_reading_has_the_time_at_which_it_was_made_and_is_counted_once() -> No
         track.count(10.0 + poll, view(0, batches_done=8, batches_seconds_ago=float(poll)))
     track.count(14.0, view(0, batches_done=18))
     assert list(track.batches) == [(10.0, 8), (14.0, 18)]
-    assert track.batches_per_second() == 2.5
+    assert find_per_second(track) == 2.5
 
 
 def test_the_rate_of_slow_batches_is_that_between_two_of_them() -> None:
@@ -652,6 +722,6 @@ def test_the_rate_of_slow_batches_is_that_between_two_of_them() -> None:
     track, rates = Track(), []
     for second in range(60):
         track.count(float(second), view(0, batches_done=int((second + 3) / 6.2), batches_total=200))
-        rates.append(track.batches_per_second())
+        rates.append(find_per_second(track))
     assert rates[:10] == [None] * 10
     assert all(rate is None or rate == pytest.approx(1 / 6.2, rel=0.1) for rate in rates) and rates[-1] is not None

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 
 from hangdoc.diagnosis import RankView
 from hangdoc.render import words
+from hangdoc_tui.rates import Rate
 
-Rate = Callable[[RankView], float | None]
+FindRate = Callable[[RankView], Rate | None]
 """The batches per second of a rank; None if they are not known."""
 _LEAST = 2
 """Batches. In a run that makes progress, some ranks are always one behind the others."""
@@ -24,15 +25,15 @@ def find_first(views: Iterable[RankView]) -> RankView | None:
     )
 
 
-def count_behind(view: RankView, first: RankView, rate: Rate) -> int | None:
+def count_behind(view: RankView, first: RankView, find_rate: FindRate) -> int | None:
     """By how many batches a rank is behind the first one, both counted in this poll. None if their numbers can't be compared, and
     for a difference that may be no more than that of the moments at which they were read."""
     behind, seconds = _subtract(first, view), _find_seconds_between(view, first)
     if behind is None or behind < _LEAST or seconds is None:
         return None
-    rates = [0.0 if words.stands_still(each) else rate(each) for each in (view, first)]
-    known = [each for each in rates if each is not None]
-    fits = len(known) == len(rates) and behind > 1 + max(known) * seconds
+    rates = [find_rate(each) for each in (view, first) if not words.stands_still(each)]
+    known = [rate.per_second for rate in rates if rate is not None]
+    fits = len(known) == len(rates) and behind > 1 + max(known, default=0.0) * seconds
     return behind if fits else None
 
 

@@ -1,6 +1,6 @@
 """What torch's record of calls says of each rank: calls per second, and how late it comes to them."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis import RankView
@@ -8,13 +8,13 @@ from hangdoc.phrases import apart_from_waits, duration, frequency, list_operatio
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.snapshot import Host
-from hangdoc_tui.history import has_stopped
+from hangdoc_tui.rates import SECONDS, Rate, find_rate
 from hangdoc_tui.view_model import ViewModel
 
+_MOST_TIMES = 64
+"""Of this many calls, the times tell the rate."""
 _LEAST_SECONDS = 0.001
 """Who comes later by less is not late."""
-_FEW, _RATE_SECONDS = 3, 10.0
-"""Calls of a window that tell no rate, and the time in which they are counted instead: a step may take longer than a window."""
 
 
 def has_record(model: ViewModel) -> bool:
@@ -24,7 +24,7 @@ def has_record(model: ViewModel) -> bool:
 
 def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
     """The calls per second of some ranks, on average; `-` if unknown."""
-    rates = [rate for view in views if (rate := _find_rate(model, view)) is not None]
+    rates = [rate.per_second for view in views if (rate := _find_rate(model, view)) is not None]
     if not rates:
         return "-"
     return frequency(sum(rates) / len(rates))
@@ -41,10 +41,9 @@ def late_text(model: ViewModel, views: Sequence[RankView]) -> str:
 
 
 def facts(model: ViewModel, view: RankView) -> Iterator[str]:
-    """What is known of a rank's calls, in a few words each."""
-    rate = _find_rate(model, view)
-    if rate is not None:
-        yield f"{frequency(rate)} calls/s"
+    """What is known of a rank's batches and calls, in a few words each."""
+    rates = (("batches", model.batch_rate(view)), ("calls", _find_rate(model, view)))
+    yield from (f"{frequency(rate.per_second)} {what}/s in {duration(rate.seconds)}" for what, rate in rates if rate)
     ages = [calls.age_seconds for calls in view.calls if calls.source == "recorder" and calls.age_seconds is not None]
     if ages:  # of any group: the one that a rank used last is often not the default group
         yield f"last call {duration(min(ages))} ago"
@@ -67,29 +66,31 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
     yield f"came last in {lag.last_share:.0%} of {which}{late}"
 
 
-def _find_rate(model: ViewModel, view: RankView) -> float | None:
+def _find_rate(model: ViewModel, view: RankView) -> Rate | None:
+    """That of the calls in all groups; of one that it seldom calls, nothing may be known."""
     host = model.run.host.get(view.host)
     rates = [rate for _, calls in model.run.ledger.of_rank(view.rank) if (rate := _rate_of(calls, host)) is not None]
-    return sum(rates) if rates else None
+    return Rate(sum(rate.per_second for rate in rates), max(rate.seconds for rate in rates)) if rates else None
 
 
-def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
-    """The rate of a rank's calls in the window; of one that makes few in a window, in the last 10 s. It is that of their times,
-    because of two ranks that make equally many calls one may have made one more within the window."""
+def _rate_of(calls: RankCalls, host: Host | None) -> Rate | None:
+    """The rate of a rank's calls by their times; by their number in the window, if the record of times is shorter than that."""
     if calls.made is None or calls.made_before is None or host is None or not host.window_seconds:
         return None
-    made = max(0, calls.made - calls.made_before)
-    if made < _FEW and calls.made_us and calls.last_age_seconds is not None:
-        looked_us = calls.made_us[-1] + calls.last_age_seconds * 1e6
-        seconds = min(_RATE_SECONDS, (looked_us - calls.made_us[0]) / 1e6)  # a young run has not made calls for so long
-        if seconds > host.window_seconds:
-            if not made and has_stopped(calls.made_us, looked_us):
-                return 0.0
-            return (len(calls.made_us) - bisect_left(calls.made_us, looked_us - seconds * 1e6)) / seconds
-    times = calls.made_us[-made - 1 :] if made else ()  # the record may have kept fewer of them
-    if len(times) > 1 and times[-1] > times[0]:
-        return (len(times) - 1) * 1e6 / (times[-1] - times[0])
-    return made / host.window_seconds
+    if calls.made_us and calls.last_age_seconds is not None:
+        looked_us = calls.made_us[-1] + round(calls.last_age_seconds * 1e6)
+        if calls.whole or looked_us - calls.made_us[0] > host.window_seconds * 1e6:
+            return find_rate(_list_points(calls.made_us, looked_us), 0.0)
+    return Rate(max(0, calls.made - calls.made_before) / host.window_seconds, host.window_seconds)
+
+
+def _list_points(made_us: Sequence[int], looked_us: int) -> list[tuple[float, int]]:
+    """(seconds before the look, at most 0; calls made): the last calls or some of them, and the beginning of the last seconds."""
+    begin = bisect_right(made_us, looked_us - SECONDS * 1e6)
+    first = max(0, begin - _MOST_TIMES // 8)
+    numbers = range(len(made_us) - 1, first - 1, -((len(made_us) - first) // _MOST_TIMES + 1))
+    points = [((made_us[number] - looked_us) / 1e6, number) for number in reversed(numbers)]
+    return sorted([*points, (-SECONDS, begin - 1)]) if begin else points
 
 
 def _find_lag(model: ViewModel, view: RankView) -> Lag | None:

@@ -1,13 +1,14 @@
 """Below the table: its legend, the details of the selected rank, and for a large run a map of all ranks."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from rich.text import Text
 from textual import events
 from textual.widget import Widget
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import duration, frequency, numbers
+from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
@@ -104,10 +105,9 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
         f"memory {gibibytes(memory)}" if (memory := model.memory(view)) is not None else "",
         f"card {view.gpu.index} {words.gpu([view])}" if view.gpu is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
-        f"{frequency(rate)} batches/s" if (rate := model.batch_rate(view)) is not None else "",
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
-    for some in (facts, calls.facts(model, view), calls.pace_facts(model, view)):
+    for some in (chain(facts, calls.facts(model, view)), calls.pace_facts(model, view)):
         yield from _flow([Text(fact, "dim") for fact in some if fact], width)
     if view.where is not None:
         by = "last call at " if words.is_last_call(view) else ""

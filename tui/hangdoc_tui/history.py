@@ -4,22 +4,16 @@ import datetime
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.render import words
 from hangdoc.timeline import CALL_STATES, Past, Recorder, find_call_age
+from hangdoc_tui.rates import Points, Rate, find_rate
 
 _KEPT_POLLS = 240
-_RATE_SECONDS = 10.0
-"""Batches per second are those of this time at least, if the rank was observed for so long."""
-_RATE_BATCHES = 10
-"""Until then, they are known after so many."""
 _RECENT_READINGS = 16
-_FEW = 3
-"""Gaps that tell how far events are apart."""
 _MOST_SERIES = 8
 """Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
@@ -84,10 +78,10 @@ class Track:
         kept = {name: getattr(counted, name) for name in _COUNT if name != "batches_seconds_ago"}
         return replace(view, **kept, batches_seconds_ago=max(0.0, seconds - read_at))
 
-    def batches_per_second(self) -> float | None:
-        """Over the last seconds; None until that is known to about a tenth."""
+    def find_batch_rate(self) -> Rate | None:
+        """When its batches were read last; None until that is known to about a tenth."""
         longest = self._find_longest()
-        return longest.find_rate(self._read_at) if longest is not None else None
+        return find_rate(longest.list_counted(), self._read_at) if longest is not None else None
 
     def _find_longest(self) -> "_Series | None":
         return max(self._series.values(), key=lambda series: series.batches[-1][1], default=None)
@@ -125,7 +119,8 @@ class _Rounds:
         before = self._last
         if before is not None and before.batches_round == view.batches_round:
             self._has_several |= before.batches_pass != view.batches_pass
-        self._near_end.append(_is_near_end(view))
+        if before is None or (before.batches_pass, before.batches_done) != (view.batches_pass, view.batches_done):
+            self._near_end.append(_is_near_end(view))  # one that stands is read at one number again and again
         self._last = view
 
     def count(self, view: RankView) -> int | None:
@@ -185,25 +180,11 @@ class _Series:
         """Whether a view may be the next one of this series, whose number of batches was not known until now."""
         return self._counted is not None and (view.batches_done or 0) >= (self._counted.batches_done or 0)
 
-    def find_rate(self, now: float) -> float | None:
-        """Batches per second until `now`, the time of a reading of the rank, since a reading after which all epochs were counted.
-        Few are counted from the time at which a batch was done to that of another one.
-        None before so many batches, or so many seconds, that one batch more or less matters little; 0 if the rank has stopped,
-        whatever it did before that."""
-        counted = [(at, number) for at, number in self.batches if at >= self._known_from]
+    def list_counted(self) -> Points:
+        """Those of its readings between which all epochs were counted."""
         if len(self._by_rounds) > 1 and self._by_rounds[-1][0] == self.batches[-1][0]:
-            counted = list(self._by_rounds)
-        if len(counted) < 2:
-            return None
-        reached = [(at, done) for (at, done), (_, before) in zip(counted[1:], counted, strict=False) if done > before]
-        if has_stopped([at for at, _ in reached], now):
-            return 0.0
-        last, done = now, counted[-1][1]
-        earlier = ((at, number) for at, number in reversed(counted) if last - at >= _RATE_SECONDS)
-        first, before = next(earlier, counted[0])
-        if done - before < _RATE_BATCHES:
-            return _find_rate_of_few(reached, now)
-        return (done - before) / (last - first)
+            return self._by_rounds
+        return [(at, number) for at, number in self.batches if at >= self._known_from]
 
     def _find_passed(self, before: RankView, view: RankView) -> int | None:
         """The batches of the epochs that have ended between two readings of a rank; 0 if it continues, None if nothing shows how
@@ -223,23 +204,6 @@ class _Series:
         passed = calls * learned_batches / learned_calls - done
         total = before.batches_total
         return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
-
-
-def _find_rate_of_few(reached: Sequence[tuple[float, int]], now: float) -> float | None:
-    """Batches per second by the times at which their numbers were reached: a time between two readings would end within a slow
-    batch. At most as if another batch were done `now`. None before the time between is long enough."""
-    last, done = reached[-1] if reached else (now, 0)
-    first = next(((at, number) for at, number in reversed(reached) if last - at >= _RATE_SECONDS), None)
-    if first is None:
-        return None
-    at, before = first
-    return min((done - before) / (last - at), (done - before + 1) / (now - at))
-
-
-def has_stopped(at: Sequence[float], now: float) -> bool:
-    """Whether the last of some events is more than twice as long ago as any two of them are apart."""
-    gaps = [after - before for before, after in pairwise(at)]
-    return len(gaps) >= _FEW and now - at[-1] > 2 * max(gaps)
 
 
 def _is_near_end(view: RankView) -> bool:

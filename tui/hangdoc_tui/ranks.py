@@ -362,7 +362,9 @@ def doing(views: Sequence[RankView]) -> Text:
     return Text.assemble(*parts)
 
 
-def _show_batches(views: Sequence[RankView], first: RankView | None, rate: behind.Rate, *, of_pass: bool) -> Text:
+def _show_batches(
+    views: Sequence[RankView], first: RankView | None, find_rate: behind.FindRate, *, of_pass: bool
+) -> Text:
     """Those of this poll, with how many the last one is behind the first of the run; else older ones, with their age. `of_pass`:
     with the pass, where all of them are in one."""
     counted = [view for view in views if view.batches_done is not None]
@@ -380,14 +382,14 @@ def _show_batches(views: Sequence[RankView], first: RankView | None, rate: behin
         return Text(
             f"{text} {max(words.batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right"
         )
-    late = [behind.count_behind(view, first, rate) or 0 for view in now] if first is not None else []
+    late = [behind.count_behind(view, first, find_rate) or 0 for view in now] if first is not None else []
     most = max(late, default=0)
     return Text.assemble(text, (f" {most} behind" if most else "", "bold yellow"), justify="right")
 
 
 def _show_batch_rate(model: ViewModel, views: Sequence[RankView]) -> str:
     """On average."""
-    rates = [rate for view in views if (rate := model.batch_rate(view)) is not None]
+    rates = [rate.per_second for view in views if (rate := model.batch_rate(view)) is not None]
     return frequency(sum(rates) / len(rates)) if rates else "-"
 
 

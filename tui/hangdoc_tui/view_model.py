@@ -7,6 +7,7 @@ from textual.message import Message
 from hangdoc.diagnosis import Finding, Job, RankView
 from hangdoc.reasoning.model.run import Run
 from hangdoc_tui.history import History
+from hangdoc_tui.rates import Rate
 from hangdoc_tui.source import Poll
 
 
@@ -53,10 +54,10 @@ class ViewModel:
         """A rank of the diagnosis; None if it has no such rank."""
         return next((view for view in self.job.ranks if view.rank == rank), None)
 
-    def batch_rate(self, view: RankView) -> float | None:
-        """The batches per second of a rank, over the last polls."""
+    def batch_rate(self, view: RankView) -> Rate | None:
+        """The batches per second of a rank."""
         track = self.history.tracks.get(view.rank)
-        return track.batches_per_second() if track is not None and view.batches_done is not None else None
+        return track.find_batch_rate() if track is not None and view.batches_done is not None else None
 
     def memory(self, view: RankView) -> int | None:
         """The resident memory of a rank, without its helpers, in bytes."""

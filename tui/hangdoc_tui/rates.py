@@ -1,0 +1,84 @@
+"""How many batches or calls a rank does per second: one rule for both.
+
+It is that of the last ten seconds, and says of which time it is. Where ten of them usually take longer than that, it is the rate
+from the end of one to the end of another.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+SECONDS = 10.0
+"""Of this time, if the rank was observed for so long."""
+_MANY = 10
+"""So many tell a rate, also if the rank was observed for less time."""
+_FEW = 3
+"""Gaps that tell how far events are apart."""
+_PAUSE_SECONDS = 2.0
+"""A pause that is no longer is no stop."""
+
+Points = Sequence[tuple[float, int]]
+"""(seconds, number that was reached until then), ascending."""
+
+
+class Rate(NamedTuple):
+    """So many per second, in the last `seconds`, or for those of a slow rank until its last one."""
+
+    per_second: float
+    seconds: float
+
+
+def find_rate(points: Points, now: float) -> Rate | None:
+    """The rate at `now`, in seconds as those of `points`. None before one more or less matters little. 0 if the rank has
+    stopped, since its last one."""
+    if len(points) < 2:
+        return None
+    reached = [(at, done) for (_, before), (at, done) in pairwise(points) if done > before]
+    usual, quiet = _find_usual_seconds(reached), now - reached[-1][0] if reached else 0.0
+    if _has_stopped(reached, now) or (usual is not None and quiet >= max(SECONDS, 2 * usual)):
+        return Rate(0.0, quiet)
+    if usual is not None and usual * _MANY > SECONDS:
+        return _find_slow_rate(reached, now)
+    begin, before = _find_begin(points, now - SECONDS)
+    seconds, done = now - begin, points[-1][1] - before
+    if not seconds or (done < _MANY and (usual is None or seconds < SECONDS)):
+        return None
+    return Rate(done / seconds, seconds)
+
+
+def _find_usual_seconds(reached: Points) -> float | None:
+    """How long most of them take, whatever the pauses are."""
+    each = sorted(((at - last) / (done - before), done - before) for (last, before), (at, done) in pairwise(reached))
+    left = sum(number for _, number in each) / 2
+    for seconds, number in each:
+        left -= number
+        if left <= 0:
+            return seconds
+    return None
+
+
+def _has_stopped(reached: Points, now: float) -> bool:
+    """Whether the last of them is more than twice as long ago as any two of its last ten seconds are apart."""
+    recent = [at for at, _ in reached if reached[-1][0] - at <= SECONDS]
+    recent = recent if len(recent) > _FEW else [at for at, _ in reached[-_FEW - 1 :]]
+    gaps = [after - before for before, after in pairwise(recent)]
+    return len(gaps) >= _FEW and now - recent[-1] > max(_PAUSE_SECONDS, 2 * max(gaps))
+
+
+def _find_begin(points: Points, at: float) -> tuple[float, int]:
+    """The last point at a time or before it. Where the number was the same until later, that time itself."""
+    for (before, number), (after, later) in pairwise(points):
+        if before <= at < after:
+            return at if number == later else before, number
+    return points[0] if at < points[0][0] else (at, points[-1][1])
+
+
+def _find_slow_rate(reached: Points, now: float) -> Rate | None:
+    """From the time at which one was reached to that of another: a time of any other end would cut a slow one. At most as if
+    another one were done `now`. None before the time between is long enough."""
+    last, done = reached[-1]
+    first = next(((at, number) for at, number in reversed(reached) if last - at >= SECONDS), None)
+    if first is None:
+        return None
+    at, before = first
+    return min(Rate((done - before) / (last - at), last - at), Rate((done - before + 1) / (now - at), now - at))
