@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from hangdoc.diagnosis import Job, RankView
 
-Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
+Cell = Literal["computing", "data", "moving", "waiting", "stopped", "dead", "unseen"]
 """What a rank did at one poll.
 
 - `computing`: CPU or GPU work, compiling, checkpointing, evaluating.
@@ -22,15 +22,16 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
   or its batches differ from what one of the last polls read. What no other of these has read is no progress. If its last call
   or byte shows that it has waited for most of the time since then, it is `waiting`.
 - `waiting`: blocked without progress.
+- `stopped`: by a signal, a debugger or a freezer: it waits for no other rank.
 - `dead`: its process has ended.
 - `unseen`: it was not observed, or did not exist yet.
 """
 WORDS: dict[Cell, str] = {
     "computing": "computing", "data": "data", "moving": "communicating", "waiting": "waiting",
-    "dead": "dead", "unseen": "not observed",
+    "stopped": "stopped", "dead": "dead", "unseen": "not observed",
 }  # fmt: skip
 """What each is called in legends."""
-CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
+CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "stopped", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
 """Cells of a rank that makes progress."""
 
@@ -40,7 +41,7 @@ _COMPARED_POLLS = 3
 _MOST_ROWS = 64
 _CODE: dict[Cell, int] = {cell: code for code, cell in enumerate(CELLS)}
 _UNSEEN = _CODE["unseen"]
-_MOST_SEVERE_FIRST = ("dead", "waiting", "unseen", "moving", "data", "computing")
+_MOST_SEVERE_FIRST = ("dead", "stopped", "waiting", "unseen", "moving", "data", "computing")
 CALL_STATES = ("in-collective", "in-p2p")
 """States of a rank that waits in a call."""
 _FIRST_POLL_SECONDS = 1.0
@@ -118,8 +119,8 @@ class Recorder:
         self._count = 0
         self._progressed: dict[int, _Progress] = {}
         """The last progress of each rank, by its position."""
-        self._called: dict[int, float] = {}
-        """Since when each rank stands in a call, as the newest poll tells, by its position."""
+        self._stands: dict[int, float] = {}
+        """Since when each rank stands, as the newest poll tells, by its position."""
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -140,11 +141,11 @@ class Recorder:
 
     @property
     def seconds_since_progress(self) -> float | None:
-        """For how many seconds no rank has made progress. Of a rank that stands in a call, its record or the kernel tells when it
-        made that, more exactly than the poll that saw it there; None if no recorded poll has progress."""
+        """For how many seconds no rank has made progress. Since when a rank stands, its record, the kernel or the beginning of
+        the hang tells more exactly than the poll that saw it; None if no recorded poll has progress."""
         if not self._progressed:
             return None
-        times = (self._called.get(at, progress.seen) for at, progress in self._progressed.items())
+        times = (self._stands.get(at, progress.seen) for at, progress in self._progressed.items())
         return self._polls[-1].seconds - max(times)
 
     def find_used(self, polls: int) -> frozenset[Cell]:
@@ -199,12 +200,12 @@ class Recorder:
         for view in job.ranks:
             codes[self._position[view.rank]] = _CODE[_cell(view, since, moved=self._has_moved(view))]
         self._append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
-        self._called = {}
+        self._stands = {}
         for view in job.ranks:
             at = self._position[view.rank]
-            called = _find_call(view, seconds, self._progressed[at]) if at in self._progressed else None
+            called = _find_stand(view, seconds, self._progressed[at], job) if at in self._progressed else None
             if called is not None:
-                self._called[at] = called
+                self._stands[at] = called
 
     def _append(self, poll: _Poll) -> None:
         """Keep a poll, and when each rank made progress last."""
@@ -288,6 +289,16 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
     return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
 
 
+def _find_stand(view: RankView, seconds: float, progress: _Progress, job: Job) -> float | None:
+    """The time since which a rank stands: since its call, or else since the hang of its run began, if it made no progress after
+    that. None if neither tells. `seconds` is the time of this poll."""
+    called = _find_call(view, seconds, progress)
+    if called is not None or view.label != "blocked" or view.progress is not None or job.hung_for_seconds is None:
+        return called
+    began = seconds - job.hung_for_seconds
+    return began if progress.least <= began <= progress.seen else None
+
+
 def _find_call(view: RankView, seconds: float, progress: _Progress) -> float | None:
     """The time at which a rank made the call that it stands in, or exchanged data since: by its record, or else by the kernel if
     the poll that saw its last progress was right after that. None if neither tells. `seconds` is the time of this poll."""
@@ -364,6 +375,8 @@ def _cell(view: RankView, since: float, *, moved: bool) -> Cell:
         return "dead"
     if view.label == "computing" or (view.progress is not None and view.state not in CALL_STATES):
         return "data" if view.state == "loading-data" else "computing"
+    if view.state == "stopped":
+        return "stopped"
     fresh = view.silent_seconds is not None and view.silent_seconds < since
     if view.state not in CALL_STATES or not (moved or fresh):
         return "waiting"

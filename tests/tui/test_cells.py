@@ -41,7 +41,7 @@ def row(*did: Cell, ranks: int = 1, progress: tuple[float, ...] = ()) -> Row:
 
 def test_every_cell_has_a_shape_of_its_own() -> None:
     assert len(set(cells.GLYPH.values())) == len(CELLS)
-    assert cells.draw_row(row(*CELLS), 8).plain == "  █▒▄─×·"
+    assert cells.draw_row(row(*CELLS), 9).plain == "  █▒▄─═×·"
     assert cells.draw_row(row(*CELLS), 2).plain == "×·"  # the newest
 
 

@@ -48,7 +48,7 @@ def cells(timeline: Timeline, rank: int) -> tuple[Cell, ...]:
         (view(0, state="checkpointing"), "computing"),
         (view(0, state="loading-data"), "data"),
         (view(0, "blocked", "waiting-data"), "waiting"),
-        (view(0, "blocked", "stopped", silent_seconds=0.1), "waiting"),
+        (view(0, "blocked", "stopped", silent_seconds=0.1), "stopped"),
         (waits(0), "waiting"),
         (waits(0, silent=None), "waiting"),
         (waits(0, silent=0.2), "moving"),
@@ -235,6 +235,16 @@ def test_a_call_long_before_the_last_progress_says_nothing_of_it() -> None:
         assert recorder.seconds_since_progress == -recorder.seconds[-1 - (recorder.polls_since_progress or 0)]
     pending = msgspec.structs.replace(still[0], calls=calls(7, 7.5))
     assert recorded(*polls, job(pending, still[1]), job(pending, still[1])).seconds_since_progress == 7.5
+
+
+def test_a_stopped_rank_made_its_last_progress_when_the_hang_began() -> None:
+    """A screen had `HUNG for 2.4 s` beside `last progress 2.0 s ago`, the time of a poll."""
+    recorder = recorded(job(view(0), view(1)), job(view(0), view(1)))
+    stopped = msgspec.structs.replace(waits(0, silent=2.4), calls=calls(7, 2.4)), view(1, "blocked", "stopped")
+    for hung, since in ((2.4, 2.4), (20.0, 2.0)):  # not if it made progress after that
+        recorder.add(103.0, msgspec.structs.replace(job(*stopped), hung_for_seconds=hung))
+        assert recorder.seconds_since_progress == pytest.approx(since)
+    assert cells(recorder.timeline(), 1)[-1] == "stopped"
 
 
 def test_the_newest_poll() -> None:

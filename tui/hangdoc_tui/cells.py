@@ -13,10 +13,12 @@ from hangdoc.phrases import duration
 from hangdoc.timeline import CELLS, PROGRESS, WORDS, Cell, Row, together
 
 GLYPH: dict[Cell, str] = {
-    "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "dead": "×", "unseen": "·",
+    "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "stopped": "═", "dead": "×",
+    "unseen": "·",
 }  # fmt: skip
 STYLE: dict[Cell, str] = {
-    "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "dead": "bold red", "unseen": "magenta",
+    "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "stopped": "bold",
+    "dead": "bold red", "unseen": "magenta",
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
 """The share of ranks that make progress, for a block whose ranks do different things."""
