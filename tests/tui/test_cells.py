@@ -17,7 +17,7 @@ from hangdoc.reasoning.ledger.lags import pace
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
-from hangdoc_tui import behind, calls, cells, ranks
+from hangdoc_tui import behind, calls, cells, detail, ranks
 from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar, describe_no_count, list_corners, list_points
 from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
@@ -26,10 +26,10 @@ from hangdoc_tui.places import place, placed
 from hangdoc_tui.ranks import doing
 from hangdoc_tui.rates import Rate, find_rate
 from hangdoc_tui.source import Live
-from hangdoc_tui.stacks import show_value
+from hangdoc_tui.stacks import _show_locals, show_value
 from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
-from tests.unit.builders import local, snapshot
+from tests.unit.builders import frame, local, snapshot
 from tests.unit.test_ledger import BUCKET, SYNC, timed
 from tests.unit.test_past import job_of, passes
 from tests.unit.test_timeline import job, view
@@ -504,6 +504,16 @@ def test_the_last_call_is_that_of_any_group() -> None:
     assert "last call 1 min 30 s ago" in list(calls.facts(model, view(0, calls=tuple(of_groups))))
 
 
+def test_a_long_fact_goes_on_in_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    poll = app("healthy", Path()).source.poll(0)
+    model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
+    long = "of the last 28 calls, 22 had longer waits (all_gather, all_reduce, broadcast)"
+    monkeypatch.setattr(calls, "pace_facts", lambda *_: [long, "came last in 97% of those"])
+    shown = [line.plain for line in detail._describe_rank(model, model.job.ranks[0], 78)]
+    assert all(len(line) <= 78 for line in shown)
+    assert " broadcast) · came last in 97% of those" in " ".join(shown)
+
+
 def test_rates_say_of_which_time_they_are() -> None:
     """A stopped rank had `0 batches/s` beside `1.9 calls/s · last call 7.1 s ago`."""
     poll, history = app("healthy", Path()).source.poll(0), History()
@@ -725,3 +735,15 @@ def test_the_rate_of_slow_batches_is_that_between_two_of_them() -> None:
         rates.append(find_per_second(track))
     assert rates[:10] == [None] * 10
     assert all(rate is None or rate == pytest.approx(1 / 6.2, rel=0.1) for rate in rates) and rates[-1] is not None
+
+
+def test_variables_that_are_not_shown_are_counted_without_the_values_inside_them() -> None:
+    """A function with 18 variables had `and 61 more`."""
+    names = [*(f"v{number}" for number in range(18)), "v0.lr", "v1.parameters()", "v2[0]"]
+    own = tuple(local(name, "1") for name in names)
+    for number, last in (
+        (21, "and 6 more variables and 3 more values inside of variables"),
+        (13, "and 1 more variable"),
+    ):
+        *_, twelfth, shown = (line.plain.strip() for line in _show_locals(frame("main", locals=own[:number])))
+        assert (twelfth, shown) == ("v11 = 1", last)

@@ -1,5 +1,6 @@
 """Below the table: its legend, the details of the selected rank, and for a large run a map of all ranks."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
@@ -108,7 +109,8 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
     for some in (chain(facts, calls.facts(model, view)), calls.pace_facts(model, view)):
-        yield from _flow([Text(fact, "dim") for fact in some if fact], width)
+        parts = [part for fact in some for part in textwrap.wrap(fact, width - 4)]
+        yield from _flow([Text(part, "dim") for part in parts], width)
     if view.where is not None:
         by = "last call at " if words.is_last_call(view) else ""
         yield Text(f"  {by}{place(view.where, width - 2 - len(by))}", "dim" if age is not None else "")

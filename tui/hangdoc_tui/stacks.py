@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from hangdoc.phrases import duration
+from hangdoc.phrases import amount, duration
 from hangdoc.reasoning.evidence.records import LastCall, last_call
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.movement import own_counts
@@ -170,5 +170,11 @@ def show_value(local: Local) -> str:
 def _show_locals(frame: Frame) -> Iterator[Text]:
     for local in frame.locals[:_LOCALS_SHOWN]:
         yield Text(f"        {words.clean(local.name)} = {show_value(local)}", style="dim")
-    if len(frame.locals) > _LOCALS_SHOWN:
-        yield Text(f"        and {len(frame.locals) - _LOCALS_SHOWN} more", style="dim")
+    left = {local.name for local in frame.locals[_LOCALS_SHOWN:]} - {
+        local.name for local in frame.locals[:_LOCALS_SHOWN]
+    }
+    variables = sum(name.isidentifier() for name in left)
+    own = amount(variables, "more variable") if variables else ""
+    inside = f"{amount(len(left) - variables, 'more value')} inside of variables" if len(left) > variables else ""
+    if left:
+        yield Text(f"        and {' and '.join(filter(None, (own, inside)))}", style="dim")
