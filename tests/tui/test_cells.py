@@ -490,6 +490,9 @@ def test_a_stopped_rank_does_nothing_per_second_whatever_it_did_before() -> None
         assert falling == sorted(falling, reverse=True) and len(falling) == len(stopped)
         assert stopped[3:] == [(0.0, float(seconds)) for seconds in range(3, end - begin + 1)]
     assert rates[100] == (pytest.approx(6.4 * 0.4, abs=0.1), 10.0)  # it has gone on for 4 s
+    soon = _list_rates((1, 20), until=20)  # seen with one rise only
+    assert soon[9] is None and soon[19] == (0.0, 18.0)
+    assert find_rate([(0.0, 3), (1.0, 4), (19.0, 4)], 19.0) is None  # perhaps each takes so long
 
 
 def test_the_last_call_is_that_of_any_group() -> None:

@@ -33,8 +33,9 @@ def find_rate(points: Points, now: float) -> Rate | None:
     stopped, since its last one."""
     if len(points) < 2:
         return None
-    reached = [(at, done) for (_, before), (at, done) in pairwise(points) if done > before]
-    usual, quiet = _find_usual_seconds(reached), now - reached[-1][0] if reached else 0.0
+    rises = [(point, later) for point, later in pairwise(points) if later[1] > point[1]]
+    reached = [later for _, later in rises]
+    usual, quiet = _find_usual_seconds(*rises[0], reached) if rises else None, now - reached[-1][0] if rises else 0.0
     if _has_stopped(reached, now) or (usual is not None and quiet >= max(SECONDS, 2 * usual)):
         return Rate(0.0, quiet)
     if usual is not None and usual * _MANY > SECONDS:
@@ -46,9 +47,12 @@ def find_rate(points: Points, now: float) -> Rate | None:
     return Rate(done / seconds, seconds)
 
 
-def _find_usual_seconds(reached: Points) -> float | None:
-    """How long most of them take, whatever the pauses are."""
-    each = sorted(((at - last) / (done - before), done - before) for (last, before), (at, done) in pairwise(reached))
+def _find_usual_seconds(begin: tuple[float, int], first: tuple[float, int], reached: Points) -> float | None:
+    """How long most of them take, whatever the pauses are. Of those between the first two points, one may have begun earlier."""
+    each = [((at - last) / (done - before), done - before) for (last, before), (at, done) in pairwise(reached)]
+    if (whole := first[1] - begin[1] - 1) > 0:
+        each.append(((first[0] - begin[0]) / whole, whole))
+    each.sort()
     left = sum(number for _, number in each) / 2
     for seconds, number in each:
         left -= number
