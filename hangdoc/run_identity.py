@@ -136,6 +136,8 @@ def spell_number(text: str) -> str:
 
 
 def spell_endpoint(endpoint: str) -> str:
-    """`host:29500` of `host:029500`."""
+    """`host:29500` of `host:029500`, `::1:29500` of `[::1]:29500`."""
     address, colon, port = endpoint.rpartition(":")
-    return f"{address}{colon}{spell_number(port)}" if colon else endpoint
+    if not colon or port.endswith("]"):  # without a port
+        return endpoint
+    return f"{address.removeprefix('[').removesuffix(']')}:{spell_number(port)}"

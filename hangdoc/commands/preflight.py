@@ -20,12 +20,13 @@ from hangdoc.launch import launchers, layers
 from hangdoc.launch.compare import RENDEZVOUS, compare
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.sizes import Size, find_decider, name_counted, needs_cards, size_of
+from hangdoc.parse import natural
 from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.absence import ASK_ITS_USER, MISSING, find_absence
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
-from hangdoc.run_identity import spell_endpoint
+from hangdoc.run_identity import spell_endpoint, spell_number
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
 from hangdoc.torch_facts.launchers import AGENTS, FLAGS, MPI_AS_ROOT, NAME_HOW, OPEN_MPI, PROGRAMS, TORCHRUN_OPTIONS
 
@@ -82,7 +83,7 @@ def master_of(
         if not _is_port(port):
             where = places[_PORT_VARIABLE]
             raise CommandError(f"MASTER_PORT is {port!r} in the {where}. Set it to 1-65535, or give --master.", USAGE)
-        return spell_endpoint(f"{address}:{port}"), _name_origin(places), []
+        return f"{address}:{spell_number(port)}", _name_origin(places), []
     if not address and not port:
         return None, None, []
     is_set, missing = ("MASTER_ADDR", "MASTER_PORT") if address else ("MASTER_PORT", "MASTER_ADDR")
@@ -102,7 +103,7 @@ def _name_origin(places: Mapping[str, str]) -> str:
 
 
 def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
+    return 0 < (natural(text) or 0) < 65536
 
 
 def planned(

@@ -15,7 +15,7 @@ def find_absence(path: str) -> str | None:
     be looked for."""
     try:
         about = os.stat(os.path.expanduser(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return MISSING
     except PermissionError as error:
         return error.strerror

@@ -3,9 +3,8 @@
 import os
 import pwd
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from os.path import basename
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from hangdoc.reasoning.runs.launch import program
 from hangdoc.torch_facts import environment_names
 from hangdoc.torch_facts.launchers import PROGRAMS
 
+_NAME_SECONDS = 1.0
 _REST_SECONDS = 1.0
 _MOST_AT_REST = 0.01
 """Of a core: threads of torch wake up now and then while their rank waits."""
@@ -27,7 +27,8 @@ _MOST_AT_REST = 0.01
 
 def describe_others(proc: ProcFS, running: Mapping[int, Target]) -> Iterator[OtherRun]:
     """Ranks that already run on this node, as `_find_other_ranks` has them together."""
-    runs = _find_other_ranks(proc, running)
+    runs, unread = _find_other_ranks(proc, running), _find_unread(running)
+    users = _name_other_users(each[0] for each in (*runs, *unread))
     at_rest = _find_at_rest(proc, [target for each in runs for target in each])
     for each in runs:
         first = each[0]
@@ -37,14 +38,14 @@ def describe_others(proc: ProcFS, running: Mapping[int, Target]) -> Iterator[Oth
             pid=pid,
             other_pids=tuple(more),
             text=_describe_ranks(proc, each, launchers),
-            user=_name_other_user(first),
+            user=users.get(first.uid),
             at_rest=all(target.pid in at_rest for target in each),
             left_over=first.launcher_gone,
         )
-    for launchers in _find_unread(running):
+    for launchers in unread:
         pid, *more = (launcher.pid for launcher in launchers)
         text = _describe_unread(proc, launchers)
-        yield OtherRun(pid=pid, other_pids=tuple(more), text=text, user=_name_other_user(launchers[0]))
+        yield OtherRun(pid=pid, other_pids=tuple(more), text=text, user=users.get(launchers[0].uid))
 
 
 def _find_other_ranks(proc: ProcFS, running: Mapping[int, Target]) -> list[list[Target]]:
@@ -72,21 +73,22 @@ def _find_unread(running: Mapping[int, Target]) -> list[list[Target]]:
     return list(runs.values())
 
 
-def _name_other_user(target: Target) -> str | None:
-    """The name of the user of a process; None if this one may read and end it, or if that is not known."""
+def _name_other_users(targets: Iterable[Target]) -> dict[int | None, str]:
+    """The names of the users whose processes this one may neither read nor end, by uid; `uid 1000` where no name is found. Waits
+    at most one second for all of them: a server may know them."""
     only = find_only_user()
-    return None if only is None or target.uid in (None, only) else _name_user(target.uid)
+    uids = {target.uid for target in targets if target.uid is not None} - {only} if only is not None else set()
+    pool = ThreadPoolExecutor(4)
+    names = {uid: pool.submit(pwd.getpwuid, uid) for uid in uids}
+    wait(names.values(), _NAME_SECONDS)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return {uid: _read_name(name) or f"uid {uid}" for uid, name in names.items()}
 
 
-def _name_user(uid: int) -> str:
-    """The name of a user, or `uid 1000`. Waits at most one second for it: a server may know it."""
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(pwd.getpwuid, uid).result(1.0).pw_name
-    except (FutureTimeout, KeyError):
-        return f"uid {uid}"
-    finally:
-        pool.shutdown(wait=False)
+def _read_name(found: Future[pwd.struct_passwd]) -> str | None:
+    """The name of a user; None if the name service has none, or has not answered."""
+    answered = found.done() and not found.cancelled() and found.exception() is None
+    return found.result().pw_name if answered else None
 
 
 def _find_launchers(running: Mapping[int, Target], targets: list[Target]) -> list[Target]:

@@ -120,7 +120,7 @@ def test_another_program_called_fabric_is_no_launcher() -> None:
         ("tune run --nnodes 2 --master-addr n0 full --config c.yaml", {}, "localhost:0", True),
         ("tune run --nnodes 2 --rdzv-endpoint n0:1 full --config c.yaml", {}, "n0:1", False),
         ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0 t.py", {}, "n0:29400", False),
-        ("torchrun --nnodes 2 t.py", {"PET_RDZV_ENDPOINT": "[::1]", "PET_RDZV_BACKEND": "c10d"}, "[::1]:29400", False),
+        ("torchrun --nnodes 2 t.py", {"PET_RDZV_ENDPOINT": "[::1]", "PET_RDZV_BACKEND": "c10d"}, "::1:29400", False),
         ("torchrun --nnodes 2 --rdzv-backend etcd-v2 --rdzv-endpoint n0 t.py", {}, "n0:2379", False),
         ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint $HEAD t.py", {}, "$HEAD", False),  # may have a port
         ("torchrun --nnodes 2 --rdzv-endpoint n0 t.py", {}, "n0", False),  # torchrun refuses it

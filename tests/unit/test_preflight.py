@@ -2,10 +2,12 @@
 
 import os
 import platform
+import pwd
 import shlex
 import socket
 import subprocess
 import sys
+import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -103,6 +105,19 @@ def test_a_port_is_a_number() -> None:
     words = ("MASTER_ADDR=h1", "MASTER_PORT=029500", "RANK=0", "python", "t.py")
     plan, _ = planned(Plan(), words, {}, master=None, ranks_per_node=None)
     assert plan.master == "h1:29500"
+    with pytest.raises(CommandError, match="Set it to 1-65535"):  # Python reads no number of so many digits
+        planned(Plan(), (), {"MASTER_ADDR": "h1", "MASTER_PORT": "9" * 5000}, master=None, ranks_per_node=None)
+
+
+def test_an_address_in_brackets_is_that_address() -> None:
+    """torchrun takes them off. With them, no name service knows the address, and a launch that works failed."""
+    words = ("torchrun", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "[fd00::1]:29500", "t.py")
+    for master in (None, "[fd00::1]:29500", "fd00::1:29500"):
+        assert planned(Plan(), words, {}, master=master, ranks_per_node=None)[0].master == "fd00::1:29500"
+    without_port = (*words[:6], "[fd00::1]", "t.py")
+    assert planned(Plan(), without_port, {}, master=None, ranks_per_node=None)[0].master == "fd00::1:29400"
+    ranks = {"MASTER_ADDR": "[fd00::1]", "MASTER_PORT": "29500"}  # ranks give it to the name service as it is
+    assert planned(Plan(), (), ranks, master=None, ranks_per_node=None)[0].master == "[fd00::1]:29500"
 
 
 def test_the_python_of_the_one_file_may_lack_torch() -> None:
@@ -570,6 +585,8 @@ def test_a_launch_without_its_script_cannot_work(tmp_path: Path, monkeypatch: py
     assert check("torchrun --nproc-per-node 2 train.py") == [("launcher", "fail"), ("script", "fail")]
     assert check("torchrun --nnodes 2 --node-rank 0 --master-addr n0 train.py")[1:2] == [("script", "warn")]
     assert check("docker run image torchrun train.py") == []
+    (tmp_path / "file").touch()
+    assert check("torchrun --nproc-per-node 2 file/train.py")[1:] == [("script", "fail")]
     (tmp_path / "train.py").touch()
     (tmp_path / "torchrun").touch(0o755)
     assert check("torchrun --nproc-per-node 2 train.py") == []
@@ -687,6 +704,25 @@ def test_the_runs_of_others_are_told_by_their_users(
     report = node_report.gather(Plan())
     assert [run.user for run in report.foreign] == foreign
     assert len(report.running) == 3 - len(foreign)
+
+
+def test_a_name_service_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run of another user took a second."""
+    release, ticks = threading.Event(), ProcFS().stat("self").start_ticks
+    found = {
+        pid: Target(pid, 6, "rank", "python", ("python", "t.py"), "S", ticks, uid=uid, owner=pid + 50)
+        for pid, uid in ((2**22, 70001), (2**22 + 1, 70001), (2**22 + 2, 70002))
+    }
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: release.wait())
+    monkeypatch.setattr(other_runs, "find_only_user", lambda: 1000)
+    waits = list[float | None]()
+    monkeypatch.setattr(other_runs, "wait", lambda names, seconds: waits.append(seconds))
+    try:
+        runs = list(other_runs.describe_others(ProcFS(), found))
+    finally:
+        release.set()
+    assert [run.user for run in runs] == ["uid 70001", "uid 70001", "uid 70002"]
+    assert waits == [1.0]
 
 
 @pytest.mark.parametrize(
