@@ -370,6 +370,13 @@ def test_an_event_has_the_time_of_the_call_that_a_rank_waits_in() -> None:
     history.add(began + datetime.timedelta(seconds=7), job(waits(0.5, group="3"), asleep))
     last = history.events[-1]
     assert ((last.at - began).total_seconds(), last.at_most) == (6.9, False)
+    for second in range(8, 12):
+        history.add(began + datetime.timedelta(seconds=second), job(works, asleep))
+    history.add(
+        began + datetime.timedelta(seconds=12), job(waits(3.0), asleep)
+    )  # it computed while the call was under way
+    last = history.events[-1]
+    assert ((last.at - began).total_seconds(), last.at_most) == (12.0, True)
 
 
 def test_a_finding_that_ends_is_an_event() -> None:

@@ -38,8 +38,8 @@ class Track:
     def __init__(self) -> None:
         self.last: RankView | None = None
         """With which the next poll is compared; None if it is gone."""
-        self.changed: datetime.datetime | None = None
-        """When its last event was."""
+        self.unchanged_at: datetime.datetime | None = None
+        """It has not changed before that: its last event was then, or the window of the poll that gave `last` began then."""
         self._counted: tuple[float, RankView] | None = None
         """The newest reading with a number of batches, and when it was made."""
         self._series: dict[_Loop, _Series] = {}
@@ -270,7 +270,7 @@ class History:
         self.recorder.add(at.timestamp(), job)
         if self._newest is not None and at <= self._newest:
             self._forget()
-        self._newest = at
+        window_began, self._newest = self._newest or at, at
         self._began = self._began or at
         seconds = (at - self._began).total_seconds()
         new = [*self._verdict_events(at, job), *self._rank_events(at, job)]
@@ -279,10 +279,11 @@ class History:
             stands = view.label == "blocked" and view.progress is None
             track.count(seconds, view, job.hung_for_seconds or 0.0 if stands else 0.0)
             if track.last is None or not _only_passes(track.last, view):
-                track.last = view
+                track.last, track.unchanged_at = view, window_began
         for event in new:
             if event.rank is not None:
-                self.tracks[event.rank].changed = event.at
+                track = self.tracks[event.rank]
+                track.unchanged_at = max(event.at, track.unchanged_at or event.at)
         if new:  # a change is younger than the rank's earlier ones, but may be older than those of others
             self.events = deque(sorted([*self.events, *new], key=lambda event: event.at), maxlen=_KEPT_EVENTS)
         return new
@@ -327,10 +328,10 @@ class History:
 
 
 def _find_call_time(at: datetime.datetime, view: RankView, track: Track | None) -> datetime.datetime | None:
-    """When a rank made the call in which the poll of `at` sees it, by its record. None if no record tells, or if that was before
-    its last event: then it has been seen elsewhere since."""
+    """When a rank made the call in which the poll of `at` sees it, by its record. None if no record tells, or if it has been seen
+    elsewhere since: it computed after it had started the call."""
     age = find_call_age(view) if view.state in CALL_STATES else None
-    if age is None or track is None or track.changed is None:
+    if age is None or track is None or track.unchanged_at is None:
         return None
     called = at - datetime.timedelta(seconds=age)
-    return called if called > track.changed else None
+    return called if called > track.unchanged_at else None

@@ -140,5 +140,5 @@ class Events(Listing):
             )
             for event in reversed(events)
         )
-        remark = Text("≤ the poll that saw it: it may have been a little earlier", style="dim")
+        remark = Text("≤ the poll that saw it: it may have been earlier", style="dim")
         self.list(rows, [remark] if any(event.at_most for event in events) else [])
