@@ -5,6 +5,7 @@ from typing import Literal
 
 from hangdoc import settings
 from hangdoc.launch.rows import depend_on_default
+from hangdoc.launch.spelling import spell_value
 from hangdoc.parse import version
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
@@ -225,7 +226,7 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     }
     for name in sorted({name for options in arguments.values() for name in options}):
         argument = settings.argument(name)
-        values = {node: options.get(name) for node, options in arguments.items()}
+        values = {node: spell_value(options[name]) if name in options else None for node, options in arguments.items()}
         if len(set(values.values())) > 1 and argument is not None and argument.kind in ("collectives", "numbers"):
             wrong += 1
             by_default = depend_on_default(values.values())

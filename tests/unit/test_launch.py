@@ -719,6 +719,13 @@ def test_the_static_rendezvous_meets_at_its_endpoint_or_at_its_address_and_port(
     assert {name for name, row in found.items() if row.wrong and not name.startswith("rendezvous")} == wrong
 
 
+def test_a_loopback_address_may_be_in_brackets() -> None:
+    line = "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {} t.py"
+    assert rows(*[line.format("[::1]:29400")] * 2)["rendezvous"].wrong
+    found = rows(line.format("[fd00::1]:29400"), line.format("[fd00::1]"))
+    assert not [name for name, row in found.items() if row.wrong or row.differs]
+
+
 def test_a_port_may_begin_with_zeros() -> None:
     line = "torchrun --nnodes 2 --node-rank {} {} t.py"
     for option, same in (

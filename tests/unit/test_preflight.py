@@ -98,6 +98,14 @@ def test_an_argument_that_a_node_leaves_out_may_be_its_default() -> None:
     assert failing([node(1, arguments=("--bf16",)), node(2, arguments=())])["--bf16"].status == "fail"
 
 
+def test_a_value_may_be_written_in_two_ways() -> None:
+    """`launch-diff` knew that, and preflight failed."""
+    first, second = ("--max_steps", "1e3", "--lr", "0.01"), ("--max_steps", "1000", "--lr", "1e-2")
+    assert not failing([node(1, arguments=first), node(2, arguments=second)])
+    other = failing([node(1, arguments=first), node(2, arguments=("--max_steps", "1001", "--lr", "0.01"))])
+    assert {name: check.status for name, check in other.items()} == {"--max_steps": "fail"}
+
+
 def test_a_port_is_a_number() -> None:
     first, second = (node(at, environment={"MASTER_PORT": port}) for at, port in ((1, "029500"), (2, "29500")))
     assert "MASTER_PORT" not in failing([first, second])
