@@ -156,10 +156,11 @@ def _describe_ranks(proc: ProcFS, targets: Sequence[Target], launchers: Sequence
 
 
 def _describe_unread(proc: ProcFS, launchers: Sequence[Target]) -> str:
-    """`4 processes that this user can't read, started 20 s ago by pids 6, 7: torchrun --nnodes 2 train.py`."""
+    """`4 processes that this user can't read, below pids 6, 7, which started 20 s ago: torchrun --nnodes 2 train.py`. When the
+    processes started is not known: a launcher may have started them anew."""
     first = launchers[0]
     who = amount(sum(launcher.unreadable_below for launcher in launchers), "process", "es")
-    started = f"started {duration(age(proc, first.start_ticks))} ago by {_list_pids(launchers)}"
+    started = f"below {_list_pids(launchers)}, which started {duration(age(proc, first.start_ticks))} ago"
     command = f"{_describe_directory(proc, first)}: {describe_command(redact.argv(first.argv))}"
     return f"{who} that this user can't read, {started}{command}"
 

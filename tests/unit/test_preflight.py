@@ -673,8 +673,10 @@ def test_a_run_that_can_not_be_read_is_another_run(monkeypatch: pytest.MonkeyPat
         (2**22, (2**22 + 1,), "root"),
         (2**22 + 2, (), "root"),
     ]
-    assert runs[0].text.startswith("4 processes that this user can't read, started ")
-    assert f" ago by pids {2**22}, {2**22 + 1}: torchrun --nnodes 2" in runs[0].text
+    assert runs[0].text.startswith(
+        f"4 processes that this user can't read, below pids {2**22}, {2**22 + 1}, which started "
+    )
+    assert " ago: torchrun --nnodes 2" in runs[0].text
 
 
 @pytest.mark.parametrize(("user", "who"), [("root", "root"), ("alice", "alice and root"), ("uid 7", "uid 7 and root")])
