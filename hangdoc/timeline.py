@@ -300,13 +300,14 @@ def _find_stand(view: RankView, seconds: float, progress: _Progress, job: Job) -
 
 
 def _find_call(view: RankView, seconds: float, progress: _Progress) -> float | None:
-    """The time at which a rank made the call that it stands in, or exchanged data since: by its record, or else by the kernel if
-    the poll that saw its last progress was right after that. None if neither tells. `seconds` is the time of this poll."""
+    """The time at which a rank made the call that it stands in, or exchanged data since: by its record or the kernel, if the poll
+    that saw its last progress was right after that. None if neither tells: a rank may compute after the start of a call, and wait
+    for its end later. `seconds` is the time of this poll."""
     if view.state not in CALL_STATES or view.progress is not None:
         return None
     age = _age_of_last_sign(view)
     at = seconds - age if age is not None else None
-    return at if find_call_age(view) is not None or (at is not None and progress.least <= at) else None
+    return at if at is not None and progress.least <= at else None
 
 
 def _age_of_last_sign(view: RankView) -> float | None:
