@@ -8,6 +8,8 @@ from hangdoc.run_identity import spell_endpoint, spell_number
 
 _NUMBER = regex(r"[+-]?(?:(?:0|[1-9]\d{0,12})(?:\.\d{0,14})?|\.\d{1,14})(?:[eE][+-]?\d{1,2})?")
 """`0.01`, `1e-2`; with at most 28 digits, the precision of decimals. `007` is rather a name."""
+_IN_BRACES = regex(r"\$\{(\w+)\}(?!\w)")
+"""A variable that the text does not set. Before a letter or a digit, it needs the braces."""
 _WHOLE_NUMBERS = frozenset({
     "main-port", "main-process-port", "machine-rank", "master-port", "max-restarts", "node-rank", "nproc-per-node",
 })  # fmt: skip
@@ -15,8 +17,10 @@ _WHOLE_NUMBERS = frozenset({
 
 
 def spell_value(value: str) -> str:
-    """`0.01` of `1e-2`; any text that is no number as it is."""
-    return f"{Decimal(value).normalize():f}" if _NUMBER.fullmatch(value) else value
+    """`0.01` of `1e-2`, `$LR` of `${LR}`; any other text as it is."""
+    if _NUMBER.fullmatch(value):
+        return f"{Decimal(value).normalize():f}"
+    return _IN_BRACES.sub(r"$\1", value)
 
 
 def spell_option(name: str, value: str) -> str:
@@ -25,7 +29,7 @@ def spell_option(name: str, value: str) -> str:
         least, _, most = value.partition(":")
         return f"{_spell_whole(least)}:{_spell_whole(most or least)}"
     if name == "rdzv-endpoint":
-        return spell_endpoint(value)
+        return spell_endpoint(spell_value(value))
     return _spell_whole(value) if name in _WHOLE_NUMBERS else spell_value(value)
 
 

@@ -703,6 +703,8 @@ def test_a_value_that_differs_from_the_default_names_it() -> None:
     [
         ("--rdzv-endpoint h1:1234", "--master-addr h1 --master-port 1234", set()),
         ("--rdzv-endpoint h1:29500", "--master-addr h1", set()),
+        ("--rdzv-endpoint $HEAD:1234", "--rdzv-endpoint ${HEAD}:1234", set()),
+        ("--master-addr $HEAD --master-port 1234", "--rdzv-endpoint ${HEAD}:1234", set()),
         ("--rdzv-endpoint [::1]:1234", "--master-addr ::1 --master-port 1234", set()),
         ("--rdzv-endpoint h1:1234 --master-addr h2", "--rdzv-endpoint h1:1234 --master-addr h3", set()),
         ("--rdzv-endpoint h1:1234", "--master-addr h1 --master-port 1235", {"rdzv-endpoint", "master-port"}),
@@ -766,9 +768,13 @@ def test_without_an_endpoint_the_dynamic_rendezvous_has_one() -> None:
         (("--data 1", "--data 1.0"), False),  # names
         (("--frobnicate 7", "--frobnicate 007"), False),
         (("--frobnicate 1e999", "--frobnicate 1e998"), False),
+        (("--lr $LR", "--lr ${LR}"), True),
+        (("--lr $LR", "--lr ${LR:-1}"), False),
+        (("--name $A1", "--name ${A}1"), False),
+        (("--nnodes $N", "--nnodes ${N}"), True),
     ],
 )
-def test_two_spellings_of_one_number_are_equal(values: tuple[str, str], same: bool) -> None:
+def test_two_spellings_of_one_value_are_equal(values: tuple[str, str], same: bool) -> None:
     nodes = values[0].startswith("--nnodes")
     lines = [f"torchrun {value} t.py" if nodes else f"torchrun t.py {value}" for value in values]
     row = rows(*lines)[values[0].split()[0].lstrip("-") if nodes else values[0].split()[0]]
