@@ -10,7 +10,7 @@ from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import Row, Standing, align_by_name, are_different, depend_on_default, is_repeated
 from hangdoc.launch.sizes import counts_cards
-from hangdoc.launch.spelling import spell_value
+from hangdoc.launch.spelling import spell_unset, spell_value
 from hangdoc.run_identity import spell_number
 from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
 from hangdoc.torch_facts.launchers import DEFAULT_NODE_RANK, NODE_RANK, ONE_RANK, TAKES_TORCHRUN_OPTIONS
@@ -81,10 +81,13 @@ def _on_cpu(lines: list[LaunchLine]) -> bool:
 
 
 def _read_own_variables(line: LaunchLine) -> dict[str, str]:
-    """The variables of a line that are no options of torchrun."""
-    if line.launched.tool not in TAKES_TORCHRUN_OPTIONS:
-        return line.environment
-    return {name: value for name, value in line.environment.items() if launchers.variable_option(name) is None}
+    """The variables of a line that are no options of torchrun, each with one spelling of other variables in it."""
+    takes = line.launched.tool in TAKES_TORCHRUN_OPTIONS
+    return {
+        name: spell_unset(value)
+        for name, value in line.environment.items()
+        if not takes or launchers.variable_option(name) is None
+    }
 
 
 def _compare_options_in_variables(lines: list[LaunchLine]) -> Iterator[Row]:

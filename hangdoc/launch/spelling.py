@@ -20,7 +20,12 @@ def spell_value(value: str) -> str:
     """`0.01` of `1e-2`, `$LR` of `${LR}`; any other text as it is."""
     if _NUMBER.fullmatch(value):
         return f"{Decimal(value).normalize():f}"
-    return _IN_BRACES.sub(r"$\1", value)
+    return spell_unset(value)
+
+
+def spell_unset(text: str) -> str:
+    """`$LR` of `${LR}`, a variable that the lines do not set."""
+    return _IN_BRACES.sub(r"$\1", text)
 
 
 def spell_option(name: str, value: str) -> str:

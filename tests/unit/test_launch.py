@@ -745,6 +745,12 @@ def test_a_port_may_begin_with_zeros() -> None:
     assert rows(line.format("029501", 0), line.format("29500", 1))["MASTER_PORT"].wrong
 
 
+def test_a_variable_may_have_braces_in_another_one() -> None:
+    line = "MASTER_ADDR=h1 MASTER_PORT={} WORLD_SIZE=2 RANK={} TORCH_DISTRIBUTED_DEBUG={} python t.py"
+    found = rows(line.format("$P", 0, "$D"), line.format("${P}", 1, "${D}")).values()
+    assert [row.name for row in found if row.differs or row.wrong] == ["RANK"]
+
+
 def test_a_line_without_a_node_rank_has_no_number_of_nodes_to_exceed() -> None:
     found = rows("torchrun --nnodes 1 --node-rank 1 t.py", "torchrun --rdzv-backend c10d t.py")
     assert found["node rank"].values == ("1 of 1 node", None)
