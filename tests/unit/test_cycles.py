@@ -1049,6 +1049,16 @@ def test_all_ranks_in_a_report_of_ray_train() -> None:
     assert "ray::SynchronizationActor" in (found.findings[0].remedy or "")
 
 
+def test_a_report_and_a_barrier_of_ray_train_meet() -> None:
+    """One process counts the ranks in both. Two of three ranks are there: neither waits for the other one."""
+    reports = rank(0, *REPORT, frame("train", 34), kernel={"syscall": "futex"}, world=3)
+    meets = rank(1, *BARRIER, frame("train", 36), kernel={"syscall": "futex"}, world=3)
+    left = rank(2, *native_backward().threads[0].frames[3:], native=native_backward(), world=3)
+    assert blamed(job(reports, meets, left))[0][2] == (2,)
+    reports, meets = (replace(each, identity=replace(each.identity, world_size=2)) for each in (reports, meets))
+    assert blamed(job(reports, meets)) == [("same-call", "HD901", (), (0, 1))]
+
+
 def test_a_rank_that_waits_for_one_in_a_cycle_of_two_groups() -> None:
     """Ranks 0 and 2 reduce gradients of two groups in opposite order. Rank 1 waits for rank 0 in a third group."""
     pair = Group(address=7, name="1", ranks=(0, 2), default=False, backend="gloo")

@@ -375,7 +375,27 @@ def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool
             waits = stack(frame("run", 7, "/lib/subprocess.py"))
             found = awaited_processes.beside(PROC, waiting.pid, clocks, waits, frozenset())
             assert awaited_processes.beside(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
-    assert [one.pid for one in found] == ([server.pid] if works else [])
+            of_ray, in_ray = in_worker_of_ray(waiting.pid)
+            also = awaited_processes.beside(PROC, waiting.pid, of_ray, in_ray, frozenset())
+    assert [one.pid for one in found] == [one.pid for one in also] == ([server.pid] if works else [])
+
+
+def in_worker_of_ray(pid: int) -> tuple[Clocks, Stack]:
+    """A worker of Ray Train that waits for a task of Ray: its training function has a thread, and the main thread runs now."""
+    loop = frame("Worker.main_loop", 1069, "/x/site-packages/ray/_private/worker.py", library=True)
+    starts = "/x/site-packages/ray/train/v2/_internal/execution/worker_group/thread_runner.py"
+    trains = (frame("train", 7), frame("ThreadRunner.run.<locals>._run_target", 37, starts, library=True))
+    threads = [
+        PythonThread(tid=tid, name=name, active=False, owns_gil=False, frames=frames)
+        for tid, name, frames in ((pid, "MainThread", (loop,)), (1, "TrainingThread", trains))
+    ]
+    kernel = [
+        KernelThread(tid=tid, name="ray", state=state, cpu_ns=0, voluntary_switches=0, involuntary_switches=0)
+        for tid, state in ((pid, "R"), (1, "S"))
+    ]
+    return Clocks(window_seconds=1.0, resolution_ns=1, threads=tuple(kernel)), Stack(
+        at_seconds=0.0, threads=tuple(threads)
+    )
 
 
 @pytest.mark.usefixtures("no_cache")
@@ -910,7 +930,7 @@ socket.create_server(("127.0.0.1", 0)).accept() if sys.argv[2] == "front" else t
             sleep_seconds=50.0,
         )  # fmt: skip
         clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-        holders = awaited_processes.sharing_memory(PROC, waiting.pid, clocks, frozenset())
+        holders = awaited_processes.sharing_memory(PROC, waiting.pid, clocks, stack(frame("take", 7)), frozenset())
         below = list(processes_at_work.descendants_of(PROC, waiting.pid))
         os.kill(below[0], signal.SIGKILL)
     assert [(holder.pid, holder.waits_for_events) for holder in holders] == [(front.pid, True)]

@@ -399,7 +399,7 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         fields["others_asleep"] = tuple(other for other in others if other.sleeps)
         fields["others_stopped"] = tuple(other for other in others if other.state == "T" and not other.works)
         fields["ray_tasks"] = awaited_processes.tasks_beside(proc, pid, stack, of_runs, observation.ended)
-        fields["others_in_memory"] = awaited_processes.sharing_memory(proc, pid, clocks, of_runs)
+        fields["others_in_memory"] = awaited_processes.sharing_memory(proc, pid, clocks, stack, of_runs)
         fields["arrival"] = newest_files.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
     elif target.role == "launcher" and target.launch is None:
         fields["others_stopped"] = processes_at_work.stopped(proc, pid, of_runs)

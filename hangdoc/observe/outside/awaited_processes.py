@@ -5,6 +5,7 @@ import msgspec
 
 from hangdoc.observe.kernel import file_holders, shared_memory
 from hangdoc.observe.outside import peers, processes_at_work, ray_tasks
+from hangdoc.observe.stacks.python_stacks import is_started_to_train
 from hangdoc.observe.torch.recorded_progress import has_pending
 from hangdoc.procfs import ProcFS
 from hangdoc.program import around, tests_files
@@ -89,16 +90,16 @@ def beside(
     polled: AwaitedFile | None = None,
     recorder: FlightRecorder | Unavailable | None = None,
 ) -> tuple[Holder, ...]:
-    """The processes that may end the wait of rank `pid`, if it is idle and neither its main thread nor torch's record shows for
-    which process it waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and
+    """The processes that may end the wait of rank `pid`, if it is idle and neither the thread that trains nor torch's record shows
+    for which process it waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and
     another process may make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank
     sleeps, and else those that are connected with it and stopped. Another run that is younger than a path which is in the way
     did not make it, and does not remove it."""
-    main = _find_main_thread(stack, pid)
-    kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
+    main = _find_training_thread(stack, pid)
+    kernel = _find_kernel_thread(clocks, main, pid) if main is not None else None
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
         return ()
-    if _is_in_backward(main, stack) and has_pending(recorder):
+    if _is_in_backward(main, stack, pid) and has_pending(recorder):
         return ()
     idle = sum(thread.cpu_ns for thread in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
     if not idle or any(file.kind == "file" or file.holders for file in kernel.files):
@@ -116,19 +117,22 @@ def tasks_beside(
     proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int], until: float | None
 ) -> tuple[RayTask, ...]:
     """The tasks of Ray that others execute while rank `pid` waits for one. `until`: as in `ray_tasks.read_tasks`."""
-    main = _find_main_thread(stack, pid)
+    main = _find_training_thread(stack, pid)
     in_loop = main is not None and any(
         loop.function.is_at(frame.file, frame.function) for frame in main.frames[:1] for loop in TASK_LOOPS
     )
     return ray_tasks.read_tasks(proc, pid, observed, until) if in_loop else ()
 
 
-def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[int]) -> tuple[Holder, ...]:
-    """The processes outside of the run that share memory with a rank whose main thread sleeps, or wakes often and may be between
-    two sleeps: it may look for what they write there. Without its child processes."""
-    main = next((thread for thread in clocks.threads if thread.tid == pid), None)
-    if main is None or (
-        main.sleep_seconds is None and (main.voluntary_switches or 0) <= _REPLIES * clocks.window_seconds
+def sharing_memory(
+    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]
+) -> tuple[Holder, ...]:
+    """The processes outside of the run that share memory with a rank whose training thread sleeps, or wakes often and may be
+    between two sleeps: it may look for what they write there. Without its child processes."""
+    main = _find_training_thread(stack, pid)
+    kernel = _find_kernel_thread(clocks, main, pid) if main is not None else None
+    if kernel is None or (
+        kernel.sleep_seconds is None and (kernel.voluntary_switches or 0) <= _REPLIES * clocks.window_seconds
     ):
         return ()
     passed = observed | processes_at_work.descendants_of(proc, pid)
@@ -138,23 +142,32 @@ def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[i
 
 def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The processes at work that may start what a rank or launcher waits for in a rendezvous."""
-    main = _find_main_thread(stack, pid)
+    main = _find_training_thread(stack, pid)
     if main is None or not any(_in_rendezvous(frame) for frame in main.frames):
         return ()
     return processes_at_work.starting(proc, pid, observed)
 
 
-def _is_in_backward(main: PythonThread, stack: Stack) -> bool:
+def _is_in_backward(main: PythonThread, stack: Stack, pid: int) -> bool:
     """Whether the main thread waits in autograd's engine, whose hooks make the calls of DDP, and no thread of that engine runs
     Python code: all others were started by Python."""
-    others = (thread.frames[-1] for thread in stack.threads if thread is not main and thread.frames)
+    others = (
+        thread.frames[-1] for thread in stack.threads if thread is not main and thread.tid != pid and thread.frames
+    )
     in_engine = any(file_names.BACKWARD.is_at(frame.file, frame.function) for frame in main.frames[:1])
     return in_engine and all(file_names.bare_name(frame.function) == "_bootstrap" for frame in others)
 
 
-def _find_main_thread(stack: Stack, pid: int) -> PythonThread | None:
-    """The main thread of a process; None if its stack does not have it."""
-    return next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+def _find_training_thread(stack: Stack, pid: int) -> PythonThread | None:
+    """The thread in which a framework trains, or else the main thread of a process; None if its stack does not have it. The main
+    thread of a worker of Ray Train only runs Ray's loop, and is in another system call at each look."""
+    trains = next((thread for thread in stack.threads if thread.tid is not None and is_started_to_train(thread)), None)
+    return trains or next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+
+
+def _find_kernel_thread(clocks: Clocks, thread: PythonThread, pid: int) -> KernelThread | None:
+    tid = thread.tid if thread.tid is not None else pid
+    return next((each for each in clocks.threads if each.tid == tid), None)
 
 
 def _in_rendezvous(frame: Frame) -> bool:

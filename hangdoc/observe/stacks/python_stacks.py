@@ -236,12 +236,17 @@ def find_relevant_threads(pid: int, stack: Stack | Unavailable, now: Threads) ->
     thread is one of those where a framework trains in another thread: it only runs the framework's loop."""
     relevant, trains = {pid}, False
     for thread in stack.threads if isinstance(stack, Stack) else ():
-        by_framework = any(starts.is_at(f.file, f.function) for f in thread.frames for starts in TRAINING_THREADS)
+        by_framework = is_started_to_train(thread)
         matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
         if (matters or by_framework) and thread.name != "MainThread":
             relevant |= {thread.tid} if thread.tid is not None else now.keys()
         trains |= by_framework and thread.tid is not None
     return relevant - {pid} if trains else relevant
+
+
+def is_started_to_train(thread: PythonThread) -> bool:
+    """Whether a framework has started a thread in which the user's training function runs, in place of the main thread."""
+    return any(starts.is_at(frame.file, frame.function) for frame in thread.frames for starts in TRAINING_THREADS)
 
 
 def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:

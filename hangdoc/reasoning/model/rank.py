@@ -51,7 +51,8 @@ class Wait(Struct, frozen=True, gc=False):
     """Of a call that makes a group, the ranks that this group is to have. All ranks of the default group must make the call."""
 
     counter: str | None = None
-    """Of a call outside of the process groups, the title of the process that counts the ranks that have made it."""
+    """Of a call outside of the process groups, the title of the process that counts the ranks that have made it, or another call
+    that it counts: those meet."""
 
     number: int | None = None
     """Of a call that a card executes, its number in its group: those of different numbers do not meet."""
@@ -65,7 +66,7 @@ class Wait(Struct, frozen=True, gc=False):
         """Equal for ranks that can meet there."""
         origin = self.operation.origin
         return (
-            form(self.operation.op),
+            self.counter or form(self.operation.op),
             self.operation.group,
             self.members,
             origin if origin in ("ddp-backward", "store") else None,

@@ -565,7 +565,8 @@ def _split_by_number(run: Run, classes: Iterable[Class]) -> Parts:
 
 def _compare_places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
     """Calls of one operation at different lines: of different models, or of groups that could not be read. None if all are at
-    one line."""
+    one line, and for a call outside of the process groups: a process counts the ranks in it, from whatever line they came."""
+    classes = [alike for alike in classes if alike.first.wait is None or alike.first.wait.counter is None]
     parts = merge_classes(classes, lambda rank: rank.where)
     places = [f"{ranks(part.ranks)} at {at.file}:{at.line}" for part in parts if (at := part.first.where) is not None]
     if len(parts) < 2 or len(places) < len(parts):
