@@ -1037,9 +1037,14 @@ def test_a_report_of_ray_train_that_only_one_rank_makes() -> None:
 @pytest.mark.parametrize("meeting", [REPORT, BARRIER])
 def test_a_meeting_of_ray_train_that_a_rank_never_makes(meeting: tuple[Frame, ...]) -> None:
     """Its training function has returned. Nothing will come for it, so it is not idle."""
-    found = job(rank(0, *meeting, frame("train", 35), kernel={"syscall": "futex"}), rank(1, IN_LOOP))
+    starts = "/x/site-packages/ray/train/v2/_internal/execution/worker_group/thread_runner.py"
+    target = frame("ThreadRunner.run.<locals>._run_target", 37, starts)
+    found = job(rank(0, *meeting, frame("train", 35), target, kernel={"syscall": "futex"}), rank(1, IN_LOOP))
     assert blamed(found) == [("gets-requests", "HD202", (1,), (0,))]
     assert found.verdict == "hung"
+    assert (found.findings[0].remedy or "").startswith(
+        "Rank 1 has left the training function, in which the others are."
+    )
 
 
 def test_all_ranks_in_a_report_of_ray_train() -> None:

@@ -90,11 +90,11 @@ def beside(
     polled: AwaitedFile | None = None,
     recorder: FlightRecorder | Unavailable | None = None,
 ) -> tuple[Holder, ...]:
-    """The processes that may end the wait of rank `pid`, if it is idle and neither the thread that trains nor torch's record shows
-    for which process it waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and
-    another process may make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank
-    sleeps, and else those that are connected with it and stopped. Another run that is younger than a path which is in the way
-    did not make it, and does not remove it."""
+    """The processes that may end the wait of rank `pid`, if it is idle and neither the thread that trains nor torch's record
+    shows for which process it waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may
+    wait, and another process may make a file for which the rank looks. If none is at work: those of its job that sleep too if
+    the rank sleeps, and else those that are connected with it and stopped. Another run that is younger than a path which is in
+    the way did not make it, and does not remove it."""
     main = _find_training_thread(stack, pid)
     kernel = _find_kernel_thread(clocks, main, pid) if main is not None else None
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):

@@ -135,6 +135,10 @@ _WITHOUT_REQUEST = (
     "Look at {its} log for an early return or an error that was caught, and at the code that sends the requests. All ranks must "
     "leave a request together, also after an error."
 )
+_WITHOUT_FUNCTION = (
+    "{} left the training function, in which the others are. Look for an early return in it, and for an error in {its} log. "
+    "All ranks must make the same calls until its end."
+)
 _FORKED = (
     "os.fork copies locks, but no threads: fork before other threads start, or start the child with subprocess or with "
     "multiprocessing's start method spawn."
@@ -498,14 +502,21 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
 
 
 def _describe_missing_request(blockage: Blockage) -> str:
-    """The remedy for ranks that wait for a request while others are in one: nothing shows whether they got that."""
+    """The remedy for ranks that wait for a request while others are in one: nothing shows whether they got that. Where a
+    framework has started the training function in a thread, they have left it."""
     who = tuple(numbers_of(blockage.awaited))
-    inside = (rank for alike in blockage.waiting if (rank := alike.first).thread is not None)
-    asked = next((rank for rank in inside if rank.own and rank.thread and reading(rank.thread).in_request), None)
+    has, it, was, its = (
+        words.verb(who, *forms) for forms in (("has", "have"), ("it", "they"), ("was", "were"), ("its", "their"))
+    )
+    inside = [
+        (alike.first, reading(alike.first.thread)) for alike in blockage.waiting if alike.first.thread is not None
+    ]
+    if any(read.trains for _, read in inside):
+        return _WITHOUT_FUNCTION.format(f"{words.ranks(who).capitalize()} {has}", its=its)
+    asked = next((rank for rank, read in inside if rank.own and read.in_request), None)
     other = f"`{asked.own[-1].function}`, in which rank {asked.rank} is" if asked is not None else "the next one"
-    has, it, was = (words.verb(who, *forms) for forms in (("has", "have"), ("it", "they"), ("was", "were")))
     either = f"{words.ranks(who).capitalize()} {has} no request: {it} left the last one, or {was} not sent {other}."
-    return f"{either} {_WITHOUT_REQUEST.format(its=words.verb(who, 'its', 'their'))}"
+    return f"{either} {_WITHOUT_REQUEST.format(its=its)}"
 
 
 def _say_where_to_look(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
