@@ -60,6 +60,8 @@ class TaskLoop(NamedTuple):
 
 
 TASK_LOOPS = (TaskLoop(Function("/ray/_private/worker.py", "main_loop"), "the Ray driver", "2.60"),)
+TASK_RESULTS = (Function("/ray/_private/worker.py", "get_objects"), Function("/ray/_private/worker.py", "wait"))
+"""Functions that wait for the results of tasks that were given to other workers (Ray 2.60)."""
 REQUEST_LOOPS = (
     Function("/vllm/v1/executor/multiproc_executor.py", "worker_busy_loop"),
     *(loop.function for loop in TASK_LOOPS),

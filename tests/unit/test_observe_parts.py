@@ -213,7 +213,7 @@ def test_workers_of_ray_of_another_user_are_reported(tmp_path: Path) -> None:
         (tmp_path / str(pid) / "environ").symlink_to(tmp_path / "gone")
     found = discover(ProcFS(str(tmp_path)), Deadline(60))
     assert found.problems == [
-        "2 workers of Ray of another user can't be read, and may be ranks: run hangdoc as that user or as root"
+        "2 workers of Ray of another user can't be read, and ranks may be among them: run hangdoc as that user or as root"
     ]
 
 

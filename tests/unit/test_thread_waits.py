@@ -459,11 +459,13 @@ def test_what_a_thread_waits_for_is_named_by_the_function_that_tells_most() -> N
     )
     result = frame("Future.result", 451, python_files + "concurrent/futures/_base.py", library=True)
     task = frame("ApplyResult.get", 768, python_files + "multiprocessing/pool.py", library=True)
+    of_ray = frame("Worker.get_objects", 1007, "/x/site-packages/ray/_private/worker.py", library=True)
     for frames, why in (
         ((condition,), "waiting for a condition that another thread notifies"),
         ((condition, event), "waiting for an event that another thread sets"),
         ((condition, result), "waiting for the result of a task"),
         ((condition, event, task), "waiting for the result of a pool's task"),
+        ((of_ray,), "waiting for the result of a Ray task"),
     ):
         assert wait_of(process((kernel(MAIN, "futex"), (*frames, frame("train", 12))))).why == why
 

@@ -251,7 +251,9 @@ def _report_workers_of_ray(search: Search, unread: Iterable[int]) -> list[str]:
     if not workers:
         return []
     number = amount(len(workers), "worker")
-    return [f"{number} of Ray of another user can't be read, and may be ranks: run hangdoc as that user or as root"]
+    return [
+        f"{number} of Ray of another user can't be read, and ranks may be among them: run hangdoc as that user or as root"
+    ]
 
 
 def _add_launchers(search: Search, targets: dict[int, Target]) -> None:

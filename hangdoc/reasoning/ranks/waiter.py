@@ -11,6 +11,7 @@ from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import tid_of
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts.frameworks import TASK_RESULTS
 
 FULL_QUEUE = "waiting for room in a full queue"
 EMPTY_QUEUE = "waiting for an entry of an empty queue"
@@ -29,8 +30,10 @@ _AWAITED = (
     ("/concurrent/futures/_base.py", "result", "", TASK),
     ("/threading.py", "wait", "_cond.wait(", "waiting for an event that another thread sets"),
     ("/threading.py", "wait", "waiter.acquire(", "waiting for a condition that another thread notifies"),
+    *((function.file, function.name, "", "waiting for the result of a Ray task") for function in TASK_RESULTS),
 )
-"""Functions of Python, and what stands in their lines where they wait for what. One that calls another here tells more."""
+"""Functions of Python and Ray, and what stands in their lines where they wait for what. Of those that call each other, the
+outer one tells more."""
 _POOL = "/concurrent/futures/thread.py"
 """Its `_WorkItem.run` calls what was submitted."""
 
@@ -150,7 +153,7 @@ def passes_files(thread: PythonThread) -> bool:
 
 
 def name_awaited(thread: PythonThread) -> str | None:
-    """What a thread waits for, by the function of Python's library that it is in; None for any other."""
+    """What a thread waits for, by the function of Python's library or of Ray that it is in; None for any other."""
     for frame in reversed(list(takewhile(lambda frame: frame.library, thread.frames))):
         for file, function, in_line, awaited in _AWAITED:
             is_there = frame.file.endswith(file) and file_names.bare_name(frame.function) == function
