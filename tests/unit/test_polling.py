@@ -94,6 +94,8 @@ def test_where_a_framework_trains_in_a_thread_the_main_thread_tells_nothing(now:
     trains = thread(11, frame("ThreadRunner.run.<locals>._run_target", 37, starts, library=True), name="TrainingThread")
     worker = Stack(at_seconds=0.0, threads=(thread(10, loop, name="MainThread"), trains))
     assert has_run(10, worker, clocks(t10=5, t11=5), now) is expected
+    holds = Stack(at_seconds=0.0, threads=(thread(10, loop, name="MainThread", gil=True), trains))
+    assert has_run(10, holds, clocks(t10=5, t11=5), now)  # it must not be said to have kept it
 
 
 def test_whoever_had_the_gil_matters() -> None:

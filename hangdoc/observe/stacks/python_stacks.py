@@ -231,17 +231,18 @@ def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads)
 
 
 def find_relevant_threads(pid: int, stack: Stack | Unavailable, now: Threads) -> set[int]:
-    """The main thread of a process, and the threads that run the user's code, wait in torch.distributed, or have the GIL. Other
-    Python threads run all the time (progress bars, monitors), and threads of torch's backends have no Python stack. The main
-    thread is one of those where a framework trains in another thread: it only runs the framework's loop."""
-    relevant, trains = {pid}, False
-    for thread in stack.threads if isinstance(stack, Stack) else ():
-        by_framework = is_started_to_train(thread)
-        matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
-        if (matters or by_framework) and thread.name != "MainThread":
-            relevant |= {thread.tid} if thread.tid is not None else now.keys()
-        trains |= by_framework and thread.tid is not None
-    return relevant - {pid} if trains else relevant
+    """The thread that trains, and the threads that run the user's code, wait in torch.distributed, or have the GIL. Other Python
+    threads run all the time (progress bars, monitors), and threads of torch's backends have no Python stack. The main thread
+    trains unless a framework does that in another one: then it only runs the framework's loop."""
+    threads = stack.threads if isinstance(stack, Stack) else ()
+    trains = {thread.tid for thread in threads if is_started_to_train(thread)} - {None}
+    relevant = set() if trains else {pid}
+    for thread in threads:
+        in_code = any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
+        if thread.owns_gil or ((in_code or thread.tid in trains) and thread.name != "MainThread"):
+            tid = pid if thread.name == "MainThread" else thread.tid
+            relevant |= {tid} if tid is not None else now.keys()
+    return relevant
 
 
 def is_started_to_train(thread: PythonThread) -> bool:
