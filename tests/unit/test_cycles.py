@@ -1054,6 +1054,25 @@ def test_all_ranks_in_a_report_of_ray_train() -> None:
     assert "ray::SynchronizationActor" in (found.findings[0].remedy or "")
 
 
+def test_a_report_of_ray_train_is_as_old_as_its_request() -> None:
+    """Both ranks worked without calls for 40 s. Rank 0 came to the report 2 s ago, and rank 1 still reads its data. What Ray's
+    services ask all the time is no request."""
+    reports = rank(0, *REPORT, frame("train", 35), kernel={"syscall": "futex"})
+    works = rank(1, frame("read", 39), frame("train", 12), kernel={"syscall": "futex"})
+    (ring, *others) = silent(2, 40.0).connections
+    request = replace(ring, local_port=45682, remote_port=46029, last_sent_ms=2000, last_received_ms=2000)
+    service = replace(ring, local_port=54206, remote_port=38153, last_sent_ms=76, last_received_ms=76, bytes_moved=758)
+    accepted = replace(ring, local_port=43887, remote_port=56514, last_sent_ms=700, last_received_ms=700)
+    listens = replace(ring, local_port=43887, remote_port=0, state="LISTEN", last_sent_ms=None, last_received_ms=None)
+    quiet = replace(service, bytes_moved=0, last_sent_ms=1200, local_port=54207)  # the other rank has the same service
+    found = (ring, *others, request, replace(service, pid=101), quiet, accepted, listens)
+    (young,) = diagnose(snapshot(reports, works, connections=Connections(connections=found))).jobs
+    assert young.verdict == "waiting"
+    assert "this has lasted 2.0 s" in young.findings[0].summary
+    old = tuple(replace(each, last_sent_ms=39_000) if each is request else each for each in found)
+    assert diagnose(snapshot(reports, works, connections=Connections(connections=old))).jobs[0].verdict == "hung"
+
+
 def test_a_report_and_a_barrier_of_ray_train_meet() -> None:
     """One process counts the ranks in both. Two of three ranks are there: neither waits for the other one."""
     reports = rank(0, *REPORT, frame("train", 34), kernel={"syscall": "futex"}, world=3)

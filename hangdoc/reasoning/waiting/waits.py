@@ -13,7 +13,7 @@ from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.network_waits import may_serve_elsewhere
 from hangdoc.reasoning.runs import links
 from hangdoc.reasoning.waiting import graph
-from hangdoc.snapshot import Unavailable
+from hangdoc.snapshot import Connection, Unavailable
 from hangdoc.torch_facts import call_names
 
 
@@ -176,9 +176,36 @@ def seconds_silent(run: Run, *, standstill: bool) -> float | None:
 
 def seconds_waited(run: Run, quiet: float | None) -> float | None:
     """For how many seconds the waiting ranks have waited: as long as they exchanged no data (`quiet` seconds), and at most since
-    the last of them made its call by the records."""
+    the last of them made its call by the records, or sent its request to the process that counts the ranks in the call."""
     recorded = seconds_recorded(run, run.waiting)
-    return min((seconds for seconds in (quiet, recorded) if seconds is not None), default=None)
+    waiting = [run.ranks[number] for number in numbers_of(run.waiting)]
+    asked = (
+        _seconds_since_request(run, rank) for rank in waiting if rank.wait is not None and rank.wait.counter is not None
+    )
+    return min((seconds for seconds in (quiet, recorded, *asked) if seconds is not None), default=None)
+
+
+def _seconds_since_request(run: Run, rank: Rank) -> float | None:
+    """For how many seconds, at least, a rank has sent no request to a process that is no rank: since the last byte on the
+    connections that it has opened to others than services. None if no connection shows that."""
+    by_pid: dict[int, list[Connection]] = {}
+    for each in (each for host in run.hosts if host.name == rank.host for each in observed.connections(host)):
+        by_pid.setdefault(each.pid, []).append(each)
+    own = by_pid.get(rank.pid or 0, [])
+    # What ranks that stand still send on the side goes to services, which ask once a second or so.
+    still = (each for peer in run.on(rank.host) if not peer.moving for each in by_pid.get(peer.pid or 0, []))
+    services = {(each.remote_address, each.remote_port) for each in still if each.bytes_moved}
+    accepts = {each.local_port for each in own if each.state == "LISTEN"}
+    sent = (
+        each.last_sent_ms
+        for each in own
+        if each.state == "ESTABLISHED"
+        and each.local_port not in accepts
+        and (each.remote_address, each.remote_port) not in services
+        and each not in rank.connections
+        and not each.nothing_sent
+    )
+    return min((milliseconds / 1000 for milliseconds in sent if milliseconds is not None), default=None)
 
 
 def seconds_recorded(run: Run, classes: Iterable[Class]) -> float | None:
