@@ -12,6 +12,7 @@ from hangdoc.snapshot import (
     Interpreter,
     KernelThread,
     OpenCalls,
+    PythonThread,
     Recorded,
     RecordedGroup,
     Stack,
@@ -48,6 +49,32 @@ def test_a_recorded_call_at_the_line_of_the_thread_needs_no_pause(
     recorded: FlightRecorder | None, at: Stack, named: bool
 ) -> None:
     assert is_at_recorded_call(recorded, at) == named
+
+
+@pytest.mark.parametrize(("line", "cpu", "stands"), [(40, 0.0, True), (40, 0.9, False), (41, 0.0, False)])
+def test_a_worker_of_ray_train_stands_if_its_training_thread_does(line: int, cpu: float, stands: bool) -> None:
+    """The main thread is in Ray's loop at each look. A native dump pauses the worker for a second."""
+    loop = frame("Worker.main_loop", 1069, "/x/site-packages/ray/_private/worker.py", library=True)
+    starts = "/x/site-packages/ray/train/v2/_internal/execution/worker_group/thread_runner.py"
+    target = frame("ThreadRunner.run.<locals>._run_target", 37, starts, library=True)
+
+    def at(line: int) -> Stack:
+        threads = (("MainThread", 100, (loop,)), ("TrainingThread", 101, (replace(STEP, line=line), target)))
+        return Stack(
+            at_seconds=0.0,
+            threads=tuple(
+                PythonThread(tid=tid, name=name, active=False, owns_gil=False, frames=frames)
+                for name, tid, frames in threads
+            ),
+        )
+
+    kernel = tuple(
+        KernelThread(tid=tid, name="ray", state="S", cpu_ns=used, voluntary_switches=0, involuntary_switches=0)
+        for tid, used in ((100, 10_000_000), (101, int(cpu * 1e9)))
+    )
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=kernel)
+    evidence = {"stack_before": at(40), "stack": at(line), "clocks": clocks}
+    assert native_stacks.made_no_progress(100, evidence, 1.0) == stands
 
 
 @pytest.mark.parametrize(

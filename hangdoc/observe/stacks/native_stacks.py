@@ -15,6 +15,7 @@ from typing import Any
 from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.kernel import system_calls
 from hangdoc.observe.stacks import attach
+from hangdoc.observe.stacks.python_stacks import is_started_to_train
 from hangdoc.observe.torch.recorded_progress import rests_on_card
 from hangdoc.parse import version
 from hangdoc.regex import regex
@@ -111,8 +112,8 @@ def validated(native: Stack | Unavailable) -> Stack | Unavailable:
 
 
 def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> bool:
-    """Whether the main thread made no progress between both readings, which are `seconds` apart: same frames, same numbers in
-    them and at module level, and almost no CPU time. With NCCL, its record counts instead of its CPU time."""
+    """Whether the thread that trains made no progress between both readings, which are `seconds` apart: same frames, same
+    numbers in them and at module level, and almost no CPU time. With NCCL, its record counts instead of its CPU time."""
     before, after = evidence.get("stack_before"), evidence.get("stack")
     if not isinstance(before, Stack) or not isinstance(after, Stack):
         return False
@@ -126,8 +127,9 @@ def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> b
     clocks = evidence.get("clocks")
     if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
         return False
-    main = next((thread for thread in clocks.threads if thread.tid == pid), None)
-    idle = main is not None and main.cpu_ns / 1e9 / clocks.window_seconds < _IDLE
+    tid = next((thread.tid for thread in after.threads if is_started_to_train(thread)), None) or pid
+    kernel = next((thread for thread in clocks.threads if thread.tid == tid), None)
+    idle = kernel is not None and kernel.cpu_ns / 1e9 / clocks.window_seconds < _IDLE
     if idle or not _drives_gpus(clocks):
         return idle
     recorded = isinstance(record := evidence.get("recorder"), FlightRecorder) and any(g.on_card for g in record.groups)
@@ -147,7 +149,7 @@ def _waits_for_answer(evidence: Mapping[str, Any], stack: Stack) -> bool:
     """Whether the main thread waits for a future in the user's code, the RPC agent of the process has calls without an answer,
     and torch's record has no unfinished call. The record of the agent then says for what it waits, and a pause would make the
     wait look younger in the next look."""
-    main = _find_main_thread(stack)
+    main = _find_training_thread(stack)
     top = main.frames[0] if main is not None and main.frames else None
     if top is None or top.library or _FUTURE.search(top.source or "") is None:
         return False
@@ -159,7 +161,7 @@ def _waits_for_answer(evidence: Mapping[str, Any], stack: Stack) -> bool:
 def waits_outside_torch(clocks: object, stack: Stack) -> bool:
     """Whether the main thread is in a system call that torch's C++ code does not wait in: a long sleep, the end of a child
     process. Then no C++ frame is torch's."""
-    main = _find_main_thread(stack)
+    main = _find_training_thread(stack)
     tid = main.tid if main is not None else None
     threads = clocks.threads if isinstance(clocks, Clocks) and tid is not None else ()
     kernel = next((thread for thread in threads if thread.tid == tid), None)
@@ -171,7 +173,7 @@ def waits_outside_torch(clocks: object, stack: Stack) -> bool:
 def is_at_recorded_call(record: object, stack: Stack) -> bool:
     """Whether torch's record names what the main thread waits in: a call that is not finished, made at the line of the user's
     code where the thread is. Not below torch's dispatcher, which may wait for any earlier call."""
-    main = _find_main_thread(stack)
+    main = _find_training_thread(stack)
     if main is None or not isinstance(record, FlightRecorder) or record.made_in_window:
         return False
     if main.frames and file_names.DISPATCHER in main.frames[0].file:
@@ -223,19 +225,23 @@ def moved_bytes(gathered: Gathered) -> set[int]:
     }
 
 
-def _find_main_thread(stack: Stack) -> PythonThread | None:
-    return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
+def _find_training_thread(stack: Stack) -> PythonThread | None:
+    """The thread in which a framework trains (a worker of Ray Train), or else the main thread."""
+    trains = next(filter(is_started_to_train, stack.threads), None)
+    return trains or next(
+        (t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None
+    )
 
 
 def location(stack: Stack) -> object:
-    """A key for the main thread's location in the program: equal for equal frames."""
-    main = _find_main_thread(stack)
+    """A key for the location in the program of the thread that trains: equal for equal frames."""
+    main = _find_training_thread(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
 
 
 def _class(stack: Stack) -> object:
-    """A key that is equal for ranks with equal native stacks: their main threads, and all other threads that run the user's code,
-    have equal frames. In a Ray Train worker, the main thread runs Ray's loop and another thread trains."""
+    """A key that is equal for ranks with equal native stacks: the threads that train, and all others that run the user's code,
+    have equal frames."""
     user_code = (
         tuple((f.file, f.function, f.line) for f in thread.frames)
         for thread in stack.threads
@@ -245,8 +251,8 @@ def _class(stack: Stack) -> object:
 
 
 def _numbers_changed(before: Stack, after: Stack) -> bool:
-    """Whether a number in the main thread's frames has changed."""
-    first, second = _find_main_thread(before), _find_main_thread(after)
+    """Whether a number in the frames of the thread that trains has changed."""
+    first, second = _find_training_thread(before), _find_training_thread(after)
     if first is None or second is None:
         return False
     for old, new in zip(first.frames, second.frames, strict=False):
@@ -258,8 +264,8 @@ def _numbers_changed(before: Stack, after: Stack) -> bool:
 
 
 def _names_operation(stack: Stack) -> bool:
-    """Whether the main thread's innermost Python frame already shows the operation that it waits in."""
-    main = _find_main_thread(stack)
+    """Whether the innermost Python frame of the thread that trains already shows the operation that it waits in."""
+    main = _find_training_thread(stack)
     if main is None or not main.frames:
         return False
     top = main.frames[0]
@@ -269,5 +275,5 @@ def _names_operation(stack: Stack) -> bool:
 
 
 def _in_point_to_point(native: Stack) -> bool:
-    main = _find_main_thread(native)
+    main = _find_training_thread(native)
     return main is not None and any(f.native and cpp_names.SEND_OR_RECEIVE.search(f.function) for f in main.frames)
