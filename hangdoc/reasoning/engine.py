@@ -128,11 +128,11 @@ def _started_by(run: Run) -> Starter | None:
         return None
     place = min(processes)
     process = processes[place]
-    owners = {
-        rank.process.owner for rank in run.on(place[0]) if rank.process is not None and rank.process.owner is not None
-    }
-    pids = tuple(sorted(owners)) if process.pid in owners and len(owners) > 1 else ()
-    return Starter(pid=process.pid, host=place[0], uid=process.uid, directory=process.cwd, pids=pids)
+    owners = {rank.process.owner for rank in run.on(place[0]) if rank.process is not None}
+    pids = sorted(pid for (host, pid), _ in launchers if host == place[0] and pid in owners)
+    if len(pids) < 2 or process.pid not in pids:
+        pids = []
+    return Starter(pid=process.pid, host=place[0], uid=process.uid, directory=process.cwd, pids=tuple(pids))
 
 
 def _findings(run: Run, problems: list[str]) -> list[Finding]:

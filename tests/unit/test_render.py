@@ -214,6 +214,14 @@ def test_the_pids_of_all_launchers_of_a_run_are_listed() -> None:
     assert ", pid 50 on h0" in words.origin(one)
 
 
+def test_the_shell_of_a_rank_that_started_the_others_is_no_launcher() -> None:
+    """As with Lightning: the parent of the first rank was listed as a launcher."""
+    first = rank(0, *c10d("all_reduce"), frame("main", 5), pid=100, owner=50, world=3)
+    ranks = [first, *(rank(n, *c10d("all_reduce"), frame("main", 5), pid=100 + n, owner=100, world=3) for n in (1, 2))]
+    (job,) = diagnose(snapshot(*ranks, silence=None)).jobs
+    assert job.started_by is not None and (job.started_by.pid, job.started_by.pids) == (100, ())
+
+
 def test_verbose_shows_all_findings_whole_or_says_that_there_is_no_more() -> None:
     whole = io.StringIO()
     report(diagnose(fires("HD203")), Console(file=whole, width=200), verbose=True)
