@@ -3,12 +3,15 @@
 from functools import lru_cache
 
 from hangdoc.redact.patterns import REDACTED, random_looking, text
-from hangdoc.redact.shapes import NOT_STORED, is_number, is_path_like, is_plain, kept, path
+from hangdoc.redact.shapes import FILTERED, NOT_STORED, SPACE, is_number, is_path_like, is_plain, kept, path
 from hangdoc.regex import regex
 
-_WORDS = regex(r"(\s+)")
+_WORDS = regex(rf"({SPACE}+)")
 _QUOTED = regex(r"(?<!\w)(?P<mark>[\"'])(?P<content>[^\"'\n]{1,300})(?P=mark)(?!\w)")
-_AROUND = regex(r"(?P<before>[(\[\"'`<]*+)(?P<word>.*?)(?P<after>[)\]\"'`>.,:;!?]*)", 16)
+_AROUND = regex(
+    rf"(?P<before>(?:(?!{FILTERED})[(\[\"'`<])*+)(?P<word>.*?(?:{FILTERED})?)(?P<after>[)\]\"'`>.,:;!?]*)", 16
+)
+_FILTERED = regex(FILTERED)
 _ENGLISH = regex(r"[A-Za-z]{1,20}(?:['/-][A-Za-z]{1,20}){0,4}")
 _LONGEST = 2000
 
@@ -30,10 +33,10 @@ def _quoted(content: str) -> str:
 
 
 def _word(word: str) -> str:
-    if not word or word.isalpha() or word in (NOT_STORED, REDACTED):
+    if not word or word.isalpha():
         return word
     split = _AROUND.fullmatch(word)
-    if split is None or not split["word"]:
+    if split is None or not split["word"] or _FILTERED.fullmatch(split["word"]):
         return word
     return split["before"] + _plain(split["word"]) + split["after"]
 

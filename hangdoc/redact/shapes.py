@@ -42,11 +42,15 @@ _IDENTITY = regex(r"[\w.:/@+=,%*\[\]^-]{1,256}")
 _SETTING = regex(r"[A-Za-z]{1,20}(?:[-_.][A-Za-z]{1,20}){0,5}")
 _ODD_WORD = regex(r"[^\s\"'(){}\[\]<>,;:/\\]+")
 _RANDOM_RUN = regex(r"[A-Za-z0-9+]{16,}+")
-_FILTERED = regex(r"<str>|<redacted(?: [0-9a-f]{4})?>")
+FILTERED = r"<str>|<redacted(?: [0-9a-f]{4})?>"
+"""What replaces a part of a text."""
+_FILTERED = regex(FILTERED)
+SPACE = r"(?:(?<!<redacted)\s|(?<=<redacted)\s(?![0-9a-f]{4}>))"
+"""White space that is not in the place of something redacted."""
 _SHORTEST_RANDOM, _LONGEST_PATH = 16, 4096
 _MOST_DIGITS = 12
 """Of a number in a key of a store."""
-_URL = regex(r"(?P<scheme>[a-z][a-z0-9+.-]{1,12})://(?P<rest>(?:[^\s\"'<>]|<str>|<redacted>)*+)")
+_URL = regex(rf"(?P<scheme>[a-z][a-z0-9+.-]{{1,12}})://(?P<rest>(?:[^\s\"'<>]|{FILTERED})*+)")
 _PATH = regex(r"(?:~|\.{1,2})?/[\w.@+~,=%/: -]*|[\w.@+~,=%/-]+")
 _SUFFIX = regex(
     r"\.(?:json|jsonl|ya?ml|toml|bin|pth?|pem|txt|parquet|sock|idx|np[yz]|py|pyc|sh|lock|db|[ct]sv|tar|gz|zst|log|ckpt|safetensors|cfg"

@@ -15,6 +15,7 @@ from hangdoc import redact
 from hangdoc.observe.stacks.pyspy import parse
 from hangdoc.redact import names_a_secret
 from hangdoc.redact.patterns import random_looking
+from hangdoc.redact.sentences import sentence
 from hangdoc.redact.titles import program
 from hangdoc.snapshot import (
     Environment,
@@ -515,6 +516,35 @@ def test_folders_of_torchrun_are_shown_alike_whether_or_not_their_names_look_ran
     given = redact.variable(name, f"/logs/my_run_{made}/attempt_0/1/error.json")
     assert given == f"/logs/my_run_{shown}/attempt_0/1/error.json"
     assert [redact.variable(name, path) for path in (found, given)] == [found, given]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot open {}: no such file",
+        "cannot open ({}), no such file",
+        "no such file: '{}'",
+        "the log folder is file://{}",
+    ],
+)
+def test_a_sentence_keeps_the_folders_of_launchers(text: str) -> None:
+    """The space of `<redacted 3f2a>` ended a word, of which nothing stayed."""
+    for place in ("/tmp/torchelastic_f_srnitu", "/tmp/torchelastic_f_srnitu/none_1wr87cws/attempt_0/0/error.json"):
+        once = sentence(text.format(place))
+        assert once == text.format(redact.path(place)) == sentence(once)
+
+
+@pytest.mark.parametrize("text", ["<redacted 1234>, <redacted> and <str>.", "(<redacted 1234>) is `<str>`"])
+def test_what_was_filtered_in_a_sentence_stays(text: str) -> None:
+    assert sentence(text) == text
+
+
+def test_an_address_of_a_file_is_filtered_once() -> None:
+    once = redact.variable(
+        "TORCHELASTIC_ERROR_FILE", "file:///tmp/torchelastic_f_srnitu/none_1wr87cws/attempt_0/0/e.json"
+    )
+    assert once.startswith("file:///tmp/torchelastic_<redacted ")
+    assert redact.variable("TORCHELASTIC_ERROR_FILE", once) == once
 
 
 def test_the_folders_of_two_launchers_stay_two() -> None:
