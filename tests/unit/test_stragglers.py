@@ -167,3 +167,23 @@ def test_long_waits_for_different_ranks_are_waits_for_none_of_them() -> None:
     (job,) = saves([0, 1, 2]).jobs
     assert job.pace is not None and job.pace.long_waits == 0 and job.pace.waited_share > 0.5
     assert " apart from " not in words.pace(job)
+
+
+def test_the_waits_of_all_steps_are_no_long_waits() -> None:
+    """Of a young run in steps of 5 s in which one rank is always late, the ranks waited 0 % of the time."""
+
+    def process(number: int) -> Process:
+        entries, at = [], T0_US
+        for _ in range(8):
+            late = at + 5_000_000
+            made = late if number == 3 else at
+            entries += [(len(entries) + 1, BUCKET, made, False), (len(entries) + 2, LOSS, late + 1000, False)]
+            entries.append((len(entries) + 1, METRICS, late + 2000, False))
+            at = late + 100_000
+        forms: dict[CallForm, int] = {}
+        group = history_of(entries, wall_us=at, forms=forms, before=len(entries) - 3)
+        return replace(trains(number), recorder=recorder(group, forms=forms))
+
+    (job,) = diagnose(snapshot(*map(process, range(4)), silence=0.0, wall_us=T0_US + 8 * 5_100_000)).jobs
+    assert job.pace is not None and (job.pace.long_waits, job.pace.slowest) == (0, None)
+    assert job.pace.waited_share > 0.9

@@ -251,12 +251,13 @@ class _LongWait(NamedTuple):
 
 def _find_long_waits(aligned: _Aligned, ordered: Sequence[Sequence[float]]) -> list[_LongWait]:
     """The waits that are longer than all others together, in the order of their calls: the longest, and those that are nearly as
-    long if they are few and for the same ranks. [] if there are none, or if they are short. `ordered`: at each call, the times of
-    all ranks, ascending."""
+    long if they are few, not those of most steps, and for the same ranks. [] if there are none, or if they are short.
+    `ordered`: at each call, the times of all ranks, ascending."""
     waits = _list_waits([times[0] for times in ordered], ordered)
     longest = max(waits)
     places = [at for at, us in enumerate(waits) if us >= _SHARE_OF_LONGEST * longest]
-    if len(places) < min(_LEAST_CALLS, len(waits) / 2):
+    most = max(Counter(aligned.sites).values())  # calls of one kind: about as many as there were steps
+    if len(places) < min(_LEAST_CALLS, most / 2):
         long = [_long_wait(aligned, ordered, at, waits[at]) for at in places]
         if len({wait.late for wait in long}) == 1 and _outweigh(long, waits, ordered):
             return long
