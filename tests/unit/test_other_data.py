@@ -83,6 +83,7 @@ def test_a_run_that_trains_with_other_data_is_healthy() -> None:
     [
         (("--data data0", "--data data0", "--data data1", "--data data1"), "If each node has a part of the data"),
         (("--data data0", "--data data1", "--data data1", "--data data1"), "Start all ranks with the same"),
+        (("--data data0", "--data data0", "", ""), "Start all ranks with the same"),  # one node was forgotten
         (("--batch-size 2", "--batch-size 2", "--batch-size 4", "--batch-size 4"), "Start all ranks with the same"),
     ],
 )

@@ -86,7 +86,9 @@ def _options(run: Run) -> list[OptionDiffers]:
 
 
 def _is_equal_in_nodes(run: Run, values: Mapping[int, str | None]) -> bool:
-    """Whether the ranks of each launcher have one value. Two nodes may be on one host."""
+    """Whether the ranks of each launcher have one value. Two nodes may be on one host. A default is no such value."""
+    if None in values.values():
+        return False
     nodes = {rank: (run.ranks[rank].host, run.whole[rank].owner) for rank in values}
     return len({(nodes[rank], value) for rank, value in values.items()}) == len(set(nodes.values()))
 
