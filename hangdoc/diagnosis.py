@@ -261,8 +261,8 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     steps_per_second: float | None
     """By the counters of its loops; None without one that moved during the window."""
     waited_share: float
-    """Share of the time that the ranks waited for a later rank in collectives: the median of all ranks. Without that of
-    `long_wait_seconds`."""
+    """Share of the time that the ranks waited for a later rank in collectives: the median of all ranks. Without the
+    `long_waits`."""
     slowest: int | None
     """The rank that is latest; None if none stands out."""
     late_seconds: float | None
