@@ -286,6 +286,8 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     """For whom: the ranks that came late to each of these calls; empty if more came late than waited."""
     tells_of_ranks: bool = True
     """Whether these are enough calls, over enough time, to tell whether a rank slows the others."""
+    rate_seconds: float | None = None
+    """Over how long `calls_per_second` was counted."""
 
 
 class PastView(DocumentPart, frozen=True, kw_only=True):
@@ -323,6 +325,8 @@ class PastView(DocumentPart, frozen=True, kw_only=True):
     long_waits: int = 0
     """As in the pace."""
     long_wait_ranks: tuple[int, ...] = ()
+    """As in the pace."""
+    rate_seconds: float | None = None
     """As in the pace."""
 
 

@@ -189,13 +189,13 @@ def _progress_without_clocks(job: Job) -> str:
 
 
 def pace(job: Job) -> str:
-    """`310 calls per second lately, and 14.9 steps per second in this look; the ranks wait for a later one in collectives
-    79% of the time, mostly for rank 2 (52 ms behind, last in 96% of the last 425 calls)`; empty if it was not measured."""
+    """`310 calls per second over 5.0 s, and 14.9 steps per second in this look; the ranks wait for a later one in
+    collectives 79% of the time, mostly for rank 2 (52 ms behind, last in 96% of the last 425 calls)`; empty if not measured."""
     measured = job.pace
     if measured is None:
         return ""
     steps = measured.steps_per_second
-    counted = f" lately, and {frequency(steps)} steps per second in this look" if steps is not None else ""
+    counted = f", and {frequency(steps)} steps per second in this look" if steps is not None else ""
     text = f"{_call_rates(measured, 'calls per second')}{counted}; "
     text += f"the ranks wait for a later one in collectives {measured.waited_share:.0%} of the time"
     text += _apart_from_waits(measured)
@@ -225,9 +225,11 @@ def find_unread(ranks_of_job: Iterable[RankView]) -> list[int]:
 
 
 def _call_rates(of: PaceView | PastView, unit: str) -> str:
-    """`310 calls/s`; `18.6 to 193 calls/s (ranks differ)`."""
+    """`310 calls/s over 5.0 s`; `18.6 to 193 calls/s (ranks differ) over 5.0 s`."""
     least, most = of.least_calls_per_second, frequency(of.calls_per_second)
-    return f"{most} {unit}" if least is None else f"{frequency(least)} to {most} {unit} (ranks differ)"
+    seconds = of.rate_seconds
+    over = f" over {duration(seconds) if seconds >= 1 else milliseconds(seconds)}" if seconds else ""
+    return f"{most} {unit}{over}" if least is None else f"{frequency(least)} to {most} {unit} (ranks differ){over}"
 
 
 def _apart_from_waits(of: PaceView | PastView) -> str:
@@ -438,8 +440,8 @@ def amount_of_batches(done: int, total: int | None, *, ended: bool, of_pass: int
 
 
 def past(before: PastView) -> str:
-    """`50 calls/s until 14:02:31 UTC, then none; rank 2 made its last call 3.0 s earlier. Rank 2 was the last in 96 % of the last
-    425 calls, 52 ms after the others, which waited 66 % of the time.`"""
+    """`50 calls/s over 5.0 s until 14:02:31 UTC, then none; rank 2 made its last call 3.0 s earlier. Rank 2 was the last in 96 %
+    of the last 425 calls, 52 ms after the others, which waited 66 % of the time.`"""
     text = _call_rates(before, "calls/s")
     if before.stopped_us is not None:
         text += f" until {_show_time(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"

@@ -549,7 +549,7 @@ def test_a_rank_that_is_late_in_few_calls_is_not_shown_as_late_in_all() -> None:
     poll = dataclasses.replace(poll, paces={job_id: measured})
     model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
     assert list(calls.pace_facts(model, view(0))) == [
-        "of the last 252 calls, 12 had longer waits (barrier)",
+        "of the last 252 calls (4 min 35 s), 12 had longer waits than the rest (barrier)",
         "came last in 100% of those, 2.0 s after the others",
     ]
     assert calls.late_text(model, [view(0), view(1)]) == "2.0 s in 5%"

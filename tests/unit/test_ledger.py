@@ -414,6 +414,22 @@ def test_only_the_first_call_of_a_loop_shows_who_is_late() -> None:
         assert (measured.telling_calls, measured.slowest.last_share) == (40, 1.0)
 
 
+@pytest.mark.parametrize(("seconds", "number", "late"), [((6.2,), 1, 0.0), ((6.2, 8.8), 2, 6.2)])
+def test_the_lateness_of_a_rank_is_that_in_one_call(seconds: tuple[float, ...], number: int, late: float) -> None:
+    """A rank was stopped once, and said to have been 3.1 s late in two calls: the middle of 6.2 s and of a time of the noise."""
+    columns: dict[int, list[tuple[str, int]]] = {0: [], 1: []}
+    at = 0
+    for step in range(19):
+        at += 160_000
+        stopped = round(seconds[step // 9] * 1e6) if step in (5, 14)[: len(seconds)] else 0
+        columns[0].append((BUCKET, at))
+        at += stopped
+        columns[1].append((BUCKET, at + step))
+    measured = pace(timed(columns))
+    assert measured is not None and measured.long_waits.number == number and measured.lags[0].waited_share < 0.01
+    assert round(measured.lags[1].median_seconds, 2) == late
+
+
 def test_few_calls_have_no_pace() -> None:
     assert pace(timed(steps({0: 0, 1: 52}, count=4))) is None
 

@@ -314,8 +314,8 @@ def test_the_report_says_when_calls_ended_and_who_came_late() -> None:
     assert found.calls_per_second == pytest.approx(1 / 0.06, rel=0.05)
     text = words.past(found)
     assert text == (
-        "16.7 calls/s until 14:13:26 UTC, then none. Rank 2 was the last in 100% of the last 99 calls, 50 ms after the others, "
-        "which waited 84% of the time."
+        "16.7 calls/s over 5.0 s until 14:13:26 UTC, then none. Rank 2 was the last in 100% of the last 99 calls, 50 ms after "
+        "the others, which waited 84% of the time."
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import median, median_low
 from typing import NamedTuple
 
 from hangdoc.reasoning.model.ledger import GroupCalls, RankCalls, Signature, signature
@@ -48,7 +48,7 @@ class Lag(NamedTuple):
 
     rank: int
     median_seconds: float
-    """Behind the median of the other ranks, in the calls that tell; below 0 if it is early."""
+    """Behind the median of the other ranks, in one of the calls that tell: that in the middle. Below 0 if it is early."""
     p90_seconds: float
     last_share: float
     """Share of the calls that tell in which it was the last."""
@@ -87,6 +87,11 @@ class Pace(NamedTuple):
         return 2 * self.telling_calls < self.calls
 
     @property
+    def span_seconds(self) -> float:
+        """How long `spans` are."""
+        return next(((end - start) / 1e6 for start, end in self.spans.values()), 0.0)
+
+    @property
     def slowest(self) -> Lag | None:
         """The rank that is latest."""
         return max(self.lags, key=lambda lag: (lag.median_seconds, -lag.rank), default=None)
@@ -120,7 +125,7 @@ def pace(group: GroupCalls) -> Pace | None:
     calls = len(aligned.numbers)
     last = Counter(max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling)
     first = aligned.times[min(aligned.times)]
-    start, end = _find_span([times[-1] for times in ordered])
+    start, end = _find_span(aligned.sites, [times[-1] for times in ordered])
     return Pace(
         lags=tuple(_lag(rank, aligned, ordered, telling, last[rank], long_waits) for rank in sorted(aligned.times)),
         calls=calls,
@@ -154,10 +159,11 @@ def call_rate(columns: Iterable[RankCalls], span: tuple[float, float]) -> float:
     return made * 1e6 / (last - first) if last > first else 0.0
 
 
-def _find_span(times: Sequence[float]) -> tuple[float, float]:
+def _find_span(sites: Sequence[Signature], times: Sequence[float]) -> tuple[float, float]:
     """The last seconds, or those of the last calls if these are few: older ones may be of another phase. Where long pauses
     between bursts of calls come again, it is from the end of one to the end of another, unless the last burst is longer than the
-    time from one to the next: then it is another phase."""
+    time from one to the next: then it is another phase. `times`: those of the calls at `sites`."""
+    times = times[_count_first_calls(sites, times) :]
     at = min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))
     first = max(0, at - 1)
     pauses = [0.0, *(later - earlier for earlier, later in pairwise(times))]
@@ -168,6 +174,15 @@ def _find_span(times: Sequence[float]) -> tuple[float, float]:
             before = bisect_right(ends, ends[-1] - _RATE_US) - 1
             return ends[max(0, before)], ends[-1]
     return times[at], times[-1]
+
+
+def _count_first_calls(sites: Sequence[Signature], times: Sequence[float]) -> int:
+    """How many calls there are up to the last one whose like does not come in the second half of the time: those of a young run
+    that is set up. 0 if less than that half would remain."""
+    half = bisect_left(times, (times[0] + times[-1]) / 2)
+    again = set(sites[half:])
+    count = max((at + 1 for at in range(half) if sites[at] not in again), default=0)
+    return count if count < half else 0
 
 
 def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Aligned | None:
@@ -315,7 +330,7 @@ def _lag(
         waits[wait.at], seconds = 0.0, seconds - max(0.0, within)
     return Lag(
         rank=rank,
-        median_seconds=median(late) / 1e6,
+        median_seconds=median_low(late) / 1e6,
         p90_seconds=late[min(len(late) - 1, int(len(late) * _P90))] / 1e6,
         last_share=last / len(telling),
         waited_share=min(1.0, sum(waits) / seconds) if seconds > 0 else 0.0,

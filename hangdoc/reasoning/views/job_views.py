@@ -112,6 +112,7 @@ def pace_view(run: Run) -> PaceView | None:
         long_wait_seconds=round(long.seconds, 1) if long.number else None,
         long_waits=long.number,
         long_wait_ranks=long.ranks,
+        rate_seconds=round(measured.span_seconds, 3),
     )
 
 

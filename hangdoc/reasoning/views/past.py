@@ -52,6 +52,7 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         long_wait_seconds=round(long.seconds, 1) if long.number else None,
         long_waits=long.number,
         long_wait_ranks=long.ranks,
+        rate_seconds=round(pace.span_seconds, 3),
     )
 
 
