@@ -197,6 +197,9 @@ def test_who_is_behind_others_that_wait_for_something_too_may_be_no_slower() -> 
         "57% of the time, as ranks with slow loaders do"
     )
     assert finding.confidence == 0.6
+    assert (finding.remedy or "").endswith(
+        "a device. If all ranks wait for their loaders, make these faster: one rank is late then although all are equally slow."
+    )
     (finding,) = findings(healthy({0: 0, 1: 52}), "HD601")
     assert finding.confidence == 0.9
     loads = replace(_LOADS, seconds_ago=0.0)
@@ -205,6 +208,23 @@ def test_who_is_behind_others_that_wait_for_something_too_may_be_no_slower() -> 
     (finding,) = findings(diagnose(snapshot(*ranks, silence=0.0, wall_us=_WALL_US)), "HD601")
     assert finding.confidence == 0.6
     assert (finding.remedy or "").startswith("Find out what the late one waits for")
+
+
+@pytest.mark.parametrize(
+    ("asked", "workers", "begun", "score"),
+    [(False, (), True, 0.9), (None, (), False, 0.9), (False, (7,), True, 0.6), (True, (), True, 0.6)],
+)
+def test_only_ranks_that_may_wait_for_loaders_may_be_equally_slow(
+    asked: bool | None, workers: tuple[int, ...], begun: bool, score: float
+) -> None:
+    """Both ranks sleep in each step, one for longer: it was said to be no slower, as ranks with slow loaders are. A loader that
+    no loop goes over shows nothing."""
+    done = 9 if begun else None
+    loads = Loops(loaders=(Loader(kind="_BaseDataLoaderIter", done=done, begins=10, asked=asked, workers=workers),))
+    ranks = (replace(trains(n, 22 * n, ranks=2), loops=loads) for n in (0, 1))
+    (finding,) = findings(diagnose(snapshot(*ranks, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert finding.confidence == score
+    assert ("but may be no slower" in finding.summary) is ("their loaders" in (finding.remedy or "")) is (score == 0.6)
 
 
 def test_a_late_rank_of_a_healthy_run_is_no_culprit() -> None:

@@ -139,6 +139,12 @@ def asks_for_batch(process: Process) -> bool:
     return any(loader.asked is True and loader.kind not in _OF_ANYTHING for loader in list_loaders(process))
 
 
+def may_wait_for_loader(process: Process | None) -> bool:
+    """Whether the batches of a rank come from workers, or its loop may have waited for one when it was read. False if no loop
+    over batches is known."""
+    return any(loader.workers or loader.asked is not False for loader in _list_batches(process))
+
+
 def describe_received(process: Process | None) -> str | None:
     """How many batches a rank received in the window, in words: `it received 8 batches while it was observed (14 of 30)`. None if
     no iterator shows that."""

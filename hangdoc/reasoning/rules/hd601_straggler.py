@@ -45,7 +45,8 @@ late; if one is busy most of the time, no rank is blamed. If the hosts' clocks c
 the ranks of one host are. On a crowded host the scheduler may make a
 rank late for some seconds: if it waited for a core, the finding names that, with a
 lower score. Where the others wait for something of their own for as long as for the
-late rank, it may be no slower than they are, and the score is lower too. Without a record, an observation that is shorter than
+late rank, and a loader may be what they wait for, it may be no slower than they are, and the score is lower too. If
+a loader without workers was only seen at other times, that is missed. Without a record, an observation that is shorter than
 a step shows only one phase of it, so the finding needs several iterations.
 
 A rank that takes requests from outside, and hands them out by a broadcast or scatter, may be
@@ -71,6 +72,7 @@ from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.ranks.iterators import may_wait_for_loader
 from hangdoc.reasoning.ranks.sleeps import LONG_SLEEP, find_long_sleep, find_sleeping_line
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
@@ -84,9 +86,9 @@ _WORKING_PERCENT = 50
 _SHARE_OF_LATENESS = 0.25
 """Who computes for less than this of the time that the others wait for it is not late because it computes."""
 _BALANCE = "Balance the work between the ranks, or fix what slows the late one down."
-_FIND_ITS_WAIT = (
-    "Find out what the late one waits for{how}: its data, a disk, a server, a device. Where all ranks wait for their loaders, "
-    "one is late although all are equally slow."
+_FIND_ITS_WAIT = "Find out what the late one waits for{how}: its data, a disk, a server, a device."
+_LOADERS = (
+    " If all ranks wait for their loaders, make these faster: one rank is late then although all are equally slow."
 )
 _READ_STACKS = ", with diagnose --stacks"
 _MEASURE_REQUESTS = (
@@ -148,13 +150,14 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
     own = _find_own_waits(run, [lag for _, late in groups for lag in late.others], slow[-1].median_seconds)
-    if _waits_unexplained(run, ranks[0], rest[0]) and own is not None and own >= waited:
+    alike = own is not None and own >= waited and _waits_unexplained(run, ranks[0], rest[0])
+    if alike and any(rank.state == "loading-data" or may_wait_for_loader(rank.process) for rank in (*ranks, *rest)):
         slowest, others = [rank.rank for rank in ranks], [rank.rank for rank in rest]
         summary = (
             f"{words.are(slowest)} behind the others, but may be no slower: {how}; {words.ranks(others)} too "
             f"{words.verb(others, 'waits', 'wait')} for something else, {own:.0%} of the time, as ranks with slow loaders do"
         )
-        found = replace(found, summary=summary, confidence=0.6)
+        found = replace(found, summary=summary, confidence=0.6, remedy=f"{found.remedy}{_LOADERS}")
     share = pace.find_lack_of_core(ranks, rest, [lag for _, late in groups for lag in late.others])
     if share is not None:
         numbers = [lag.rank for lag in slow]
