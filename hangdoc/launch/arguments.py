@@ -5,6 +5,8 @@ Their table is the one of HD501 and HD502 (`hangdoc.settings`)."""
 import re
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from hangdoc import settings
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
@@ -13,12 +15,19 @@ from hangdoc.launch.sizes import counts_cards
 from hangdoc.launch.spelling import spell_unset, spell_value
 from hangdoc.run_identity import spell_number
 from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
-from hangdoc.torch_facts.launchers import DEFAULT_NODE_RANK, NODE_RANK, ONE_RANK, TAKES_TORCHRUN_OPTIONS
+from hangdoc.torch_facts.launchers import (
+    DEFAULT_NODE_RANK,
+    NODE_RANK,
+    ONE_RANK,
+    TAKES_TORCHRUN_OPTIONS,
+    TORCHRUN_OPTIONS,
+)
 
 _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
     "differs": "cosmetic", "tuning": "tuning",
 }  # fmt: skip
+_MISPLACED = "is after the script, so it is an argument of it: torchrun does not read it"
 _CARDS = "CUDA_VISIBLE_DEVICES"
 _WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
 
@@ -27,8 +36,11 @@ def compare_arguments(lines: list[LaunchLine]) -> Iterator[Row]:
     """A row for each argument of the script."""
     given = [("", *(word for word in line.launched.arguments if word != "--")) for line in lines]
     written = {name: shown for words in reversed(given) for name, shown in settings.names_as_written(words).items()}
+    torchrun = all(line.launched.tool in TAKES_TORCHRUN_OPTIONS for line in lines)
     for name, values in align_by_name(settings.options(words) for words in given):
-        yield _compare_argument(name, written[name], values)
+        row = _compare_argument(name, written[name], values)
+        misplaced = torchrun and name.replace("_", "-") in TORCHRUN_OPTIONS and not are_different(values)
+        yield replace(row, standing="unknown", why=_MISPLACED) if misplaced else row
 
 
 def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -> Row:

@@ -879,3 +879,9 @@ def test_all_launches_that_are_read_are_named(capfd: pytest.CaptureFixture[str])
     for message in messages:
         assert all(tool in message for tool in {*PROGRAMS.values(), "python with RANK, WORLD_SIZE or MASTER_ADDR"})
     assert len(messages) == 2
+
+
+def test_an_option_of_torchrun_after_the_script_is_an_argument_of_it() -> None:
+    found = rows("torchrun --nproc_per_node 2 t.py --nproc_per_node 3 --tp 2")
+    assert (found["--nproc_per_node"].standing, found["--tp"].standing) == ("unknown", "must agree")
+    assert "torchrun does not read it" in found["--nproc_per_node"].why

@@ -187,3 +187,36 @@ def test_the_waits_of_all_steps_are_no_long_waits() -> None:
     (job,) = diagnose(snapshot(*map(process, range(4)), silence=0.0, wall_us=T0_US + 8 * 5_100_000)).jobs
     assert job.pace is not None and (job.pace.long_waits, job.pace.slowest) == (0, None)
     assert job.pace.waited_share > 0.9
+
+
+@pytest.mark.parametrize(("late_steps", "late"), [(10, []), (12, [(1,)])])
+def test_a_rank_that_is_the_last_in_most_of_few_calls_may_be_so_by_chance(
+    late_steps: int, late: list[tuple[int]]
+) -> None:
+    """Of twelve calls, one of two equal ranks is the last in ten or more once in 26 times."""
+
+    def process(number: int) -> Process:
+        entries = [
+            (step + 1, LOSS, T0_US + step * 300_000 + 200_000 * ((step < late_steps) == number), False)
+            for step in range(12)
+        ]
+        forms: dict[CallForm, int] = {}
+        group = history_of(entries, wall_us=T0_US + 12 * 300_000, forms=forms, before=9)
+        return replace(trains(number, ranks=2), recorder=recorder(group, forms=forms))
+
+    diagnosis = diagnose(snapshot(*map(process, (0, 1)), silence=0.0, wall_us=T0_US + 12 * 300_000))
+    assert [finding.culprits for finding in findings(diagnosis, "HD601")] == late
+
+
+def test_a_call_in_which_ranks_still_wait_is_not_compared() -> None:
+    """Of two ranks that wait in different calls, none came to that of the other one late."""
+    made = [(step + 1, LOSS, T0_US + step * 300_000, False) for step in range(20)]
+
+    def process(number: int) -> Process:
+        entries = [*made, (21, BARRIER if number else LOSS, T0_US + 6_000_000, True)]
+        forms: dict[CallForm, int] = {}
+        group = history_of(entries, wall_us=T0_US + 60_000_000, forms=forms, before=21)
+        return replace(trains(number, ranks=2), recorder=recorder(group, forms=forms))
+
+    (job,) = diagnose(snapshot(*map(process, (0, 1)), wall_us=T0_US + 60_000_000)).jobs
+    assert job.past is not None and (job.past.of_calls, job.past.operations) == (20, ("all_reduce",))

@@ -135,7 +135,7 @@ def legend(
     ranks; `parts_of_time`: it may show for which part of the time a rank did not wait. `recorded`: there are cells from torch's
     record of calls."""
     heights = "share making progress" if blocks else "time not waiting for ranks" if parts_of_time else ""
-    parts = [Text(f"{_ENDS} dim: recorded")] if recorded else []
+    parts = [Text("dim: recorded")] if recorded else []
     parts += [Text.assemble((GLYPH[cell], STYLE[cell]), f" {WORDS[cell]}") for cell in CELLS if cell in used]
     parts += [Text(f"{_SHARE[0]}…{_SHARE[-1]} {heights}")] if heights else []
     lines = flow(parts, width)

@@ -1,6 +1,7 @@
 """What sets the pace of a run: late ranks, and why they are; more threads than cores; a slow link."""
 
 from collections.abc import Iterable, Sequence
+from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from hangdoc.torch_facts.thread_names import is_of_library
 
 _LAST, _WAITED = 0.75, 0.25
 """Stragglers are the last in this share of the calls, and for this share of the time the others wait for a later rank."""
+_BY_CHANCE = 3.0
+"""In few calls, the share is this many standard deviations above that of ranks that are late by chance."""
 _LATE_SECONDS = 0.001
 """A smaller lag is one of the scheduler."""
 AS_LATE = 0.5
@@ -100,13 +103,19 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
         return None
     slow = [lag for lag in pace.lags if lag.median_seconds >= AS_LATE * latest.median_seconds]
     others = tuple(lag for lag in pace.lags if lag not in slow)
-    if len(slow) > len(others) or sum(lag.last_share for lag in slow) < _LAST:
+    if len(slow) > len(others) or sum(lag.last_share for lag in slow) < _least_share(pace, len(slow)):
         return None
     if median(lag.waited_share for lag in others) < _WAITED or _waits_elsewhere(run, latest.rank):
         return None
     if _make_more_calls(run, pace, slow, others):
         return None
     return Stragglers(tuple(sorted(slow, key=lambda lag: -lag.median_seconds)), others)
+
+
+def _least_share(pace: Pace, slow: int) -> float:
+    """The share of the calls in which so many ranks are the last if they are stragglers, and not late by chance."""
+    by_chance = slow / len(pace.lags)
+    return max(_LAST, by_chance + _BY_CHANCE * sqrt(by_chance * (1 - by_chance) / pace.telling_calls))
 
 
 def tells_of_ranks(pace: Pace) -> bool:

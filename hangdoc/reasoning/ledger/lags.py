@@ -195,7 +195,8 @@ def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Alig
         }
         for rank, calls in recorded.items()
     }
-    common = frozenset.intersection(*(frozenset(column) for column in times.values()))
+    made = (frozenset(times[rank]).difference(call.number for call in recorded[rank].pending) for rank in times)
+    common = frozenset.intersection(*made)
     numbers = tuple(sorted(common))[-_LAST_CALLS:]
     if len(numbers) < _LEAST_CALLS:
         return None
