@@ -68,6 +68,10 @@ class Local(Value, frozen=True, kw_only=True):
     """`len()` of a list, tuple, dict or set, if its memory could be read."""
 
 
+MOST_OF_CONDITION = 200
+"""Characters. A test that has so many may be cut."""
+
+
 class Exit(Value, frozen=True, kw_only=True):
     """What may leave a loop before its end."""
 

@@ -25,7 +25,7 @@ from hangdoc.observe.kernel.data_directories import is_data_file, list_shards, n
 from hangdoc.observe.kernel.sock_diag import SockDiag, address
 from hangdoc.observe.kernel.targets import make_target
 from hangdoc.observe.look.observe import process
-from hangdoc.observe.stacks import counters, source, source_files
+from hangdoc.observe.stacks import counters, source, source_files, source_structure
 from hangdoc.observe.stacks.python_stacks import with_later_frames
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.stacks.source_files import Lines
@@ -423,6 +423,49 @@ def test_where_a_loop_counts_what_skips_a_round_and_what_nobody_sets(tmp_path: P
     # A `break` in the `else` of a loop leaves the one around it.
     assert [each.line for each in outer.exits] == [9, 11, 13]
     assert outer.settings == ("cfg", "early")
+
+
+def test_a_function_inside_sets_a_variable_too_and_a_long_test_is_cut(tmp_path: Path) -> None:
+    text = f"""def train(cfg, stop):
+    def handle(*_):
+        nonlocal stop
+        stop = True
+    for x in loader:
+        if stop or cfg.early:
+            break
+        if {"a" * 300}:
+            pass
+        else:
+            break
+"""
+    (loop,) = annotated(tmp_path, 6, text=text, function="train").loops
+    assert loop.settings == ("cfg.early",)
+    assert [len(each.conditions[0]) for each in loop.exits] == [17, 200]
+
+
+def test_what_is_suppressed_around_a_loop_leaves_it(tmp_path: Path) -> None:
+    text = """def train(cfg, state):
+    with open(cfg), contextlib.suppress(OSError, Over):
+        for x in loader:
+            if state["stop"] or cfg["stop"]:
+                break
+    state.update(stop=cfg.get("stop"))
+"""
+    (loop,) = annotated(tmp_path, 3, text=text, function="train").loops
+    around = Exit(line=2, statement="except", conditions=("except (OSError, Over)",))
+    assert loop.exits == (around, Exit(line=5, statement="break", conditions=("state['stop'] or cfg['stop']",)))
+    assert loop.settings == ("OSError", "Over", "stop", "cfg")
+
+
+def test_a_function_with_many_loops_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source may have been written to take long."""
+    text = "def train(a):\n" + "    for x in loader:\n        if a:\n            break\n" * 20
+    calls: list[ast.AST] = []
+    plain = source_structure._list_changed
+    monkeypatch.setattr(source_structure, "_list_changed", lambda scope: [*plain(scope), calls.append(scope)][:-1])
+    loops = source_structure.structure(ast.parse(text).body[0], 3).loops
+    assert {loop.settings for loop in loops} == {("a",)}
+    assert len(calls) == 1
 
 
 TRANSFERS = """

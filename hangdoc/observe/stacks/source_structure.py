@@ -7,7 +7,7 @@ The source may have been written to take long, so each list is cut, before its t
 import ast
 import keyword
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.parse import names_in, negated, write_condition
-from hangdoc.snapshot import MOST_EXITS, Exit, Loop, Transfer
+from hangdoc.snapshot import MOST_EXITS, MOST_OF_CONDITION, Exit, Loop, Transfer
 from hangdoc.torch_facts import call_names
 
 _MAX_STATEMENTS = 5_000
@@ -27,6 +27,8 @@ _MAX_NAME = 100
 _MAX_INTEGER = 1 << 62
 _MAX_TRANSFERS = 12
 _TRANSFERS = call_names.SENDS | call_names.RECEIVES
+_CHANGE_ENTRIES = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
+"""Methods of a dict."""
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
@@ -55,7 +57,7 @@ def structure(scope: ast.AST, line: int, *, library: bool = False, around: Seque
         own = frozenset(_list_own_names(around))
         loops = tuple(replace(loop, bound_of_module=_is_name(loop.bound) and loop.bound not in own) for loop in loops)
     if not library:
-        loops = tuple(_with_settings(loop, scope) for loop in loops)
+        loops = _with_settings(loops, scope)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
     conditions = _find_conditions(scope, line)
     repeated = 0 if innermost is None else sum(each.line > innermost for each in conditions)
@@ -66,7 +68,7 @@ def structure(scope: ast.AST, line: int, *, library: bool = False, around: Seque
     block_end = next((node.end_lineno for node in begun), None)
     return Structure(
         loops,
-        tuple(each.text[:200] for each in conditions),
+        tuple(each.text[:MOST_OF_CONDITION] for each in conditions),
         reassigned if any(reassigned) else (),
         repeated,
         _find_contexts(scope, line),
@@ -79,24 +81,41 @@ def structure(scope: ast.AST, line: int, *, library: bool = False, around: Seque
 def _find_loops(scope: ast.AST, line: int) -> tuple[Loop, ...]:
     """The loops of a function; of many, those nearest to the line."""
     nodes = _own_nodes(scope)
-    guards = [node for node in nodes if isinstance(node, ast.Try)]
+    guards = [node for node in nodes if isinstance(node, ast.Try | ast.With)]
     loops = [node for node in nodes if isinstance(node, _LOOPS)]
     near = sorted(loops, key=lambda node: (_distance(node, line), -node.lineno))[:_MAX_LOOPS]
     return tuple(_describe_loop(node, guards) for node in loops if len(loops) <= _MAX_LOOPS or node in near)
 
 
-def _with_settings(loop: Loop, scope: ast.AST) -> Loop:
-    """A loop with the names in its tests to which its function assigns nothing, also not to a part of them."""
-    names = list(dict.fromkeys(name for each in loop.exits for test in each.conditions for name in names_in(test)))
-    if not names:
-        return loop
-    assigned: set[str] = set()
+def _with_settings(loops: tuple[Loop, ...], scope: ast.AST) -> tuple[Loop, ...]:
+    """Loops with the names in their tests to which their function assigns nothing, also not to a part of them."""
+    tests = [[test for each in loop.exits for test in each.conditions] for loop in loops]
+    if not any(tests):
+        return loops
+    changed = frozenset(_list_changed(scope))
+    return tuple(
+        replace(loop, settings=tuple(_list_unchanged(names_in(" ".join(each)), changed)))
+        for loop, each in zip(loops, tests, strict=True)
+    )
+
+
+def _list_changed(scope: ast.AST) -> Iterator[str]:
+    """What a function assigns or deletes: variables, also in functions inside it, attributes, and those of which it does so with
+    an entry."""
+    yield from (name for node in statements(scope) if isinstance(node, ast.Nonlocal) for name in node.names)
     for node in _own_nodes(scope):
-        assigned.update(_find_assigned(node))
-        stored = (part for part in _expressions(node) if isinstance(part, ast.Subscript))
-        assigned.update(ast.unparse(part.value) for part in stored if not isinstance(part.ctx, ast.Load))
-    names = [name for name in names if len(name) <= _MAX_NAME and not keyword.iskeyword(name)]
-    return replace(loop, settings=tuple(name for name in names[:_MAX_NAMES] if assigned.isdisjoint(_list_owners(name))))
+        yield from _find_assigned(node)
+        for part in _expressions(node):
+            match part:
+                case ast.Subscript(value=owner, ctx=ast.Store() | ast.Del()):
+                    yield ast.unparse(owner)
+                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in _CHANGE_ENTRIES:
+                    yield ast.unparse(owner)
+
+
+def _list_unchanged(names: Iterable[str], changed: Set[str]) -> Iterator[str]:
+    whole = (name for name in dict.fromkeys(names) if len(name) <= _MAX_NAME and not keyword.iskeyword(name))
+    return (name for name in islice(whole, _MAX_NAMES) if changed.isdisjoint(_list_owners(name)))
 
 
 def _is_name(bound: str | None) -> bool:
@@ -256,7 +275,11 @@ def _find_transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
     first = sorted(calls, key=lambda call: call[0])[:_MAX_TRANSFERS]
     conditions = {at: _find_conditions(scope, at) for at, _ in first}
     return tuple(
-        Transfer(line=at, call=call, conditions=tuple(each.text[:200] for each in conditions[at] if each.line > begin))
+        Transfer(
+            line=at,
+            call=call,
+            conditions=tuple(each.text[:MOST_OF_CONDITION] for each in conditions[at] if each.line > begin),
+        )
         for at, call in first
     )
 
@@ -304,7 +327,8 @@ def _find_contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
 
 def _find_caught_around(scope: ast.AST, line: int) -> tuple[str, ...]:
     """The handlers around a line that continue after an exception."""
-    guards = (node for node in _own_nodes(scope) if isinstance(node, ast.Try) and _contains(node.body, line))
+    nodes = (node for node in _own_nodes(scope) if isinstance(node, ast.Try | ast.With))
+    guards = (node for node in nodes if _contains(node.body, line))
     texts = (text for guard in guards for handler in _caught(guard) for text in handler.conditions)
     return tuple(islice(texts, _MAX_CONDITIONS))
 
@@ -332,8 +356,8 @@ def statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
             todo.extend(getattr(node, block, ()))
 
 
-def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -> Loop:
-    """A loop; `guards` are the `try` statements of its function."""
+def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try | ast.With]) -> Loop:
+    """A loop; `guards` are the `try` and `with` statements of its function."""
     exits = [
         *_find_exits(node.body),
         *islice(
@@ -401,11 +425,18 @@ def _list_first(statements: Iterable[Exit]) -> tuple[Exit, ...]:
     return tuple(sorted(statements, key=lambda statement: statement.line))[:MOST_EXITS]
 
 
-def _caught(guard: ast.Try) -> Iterator[Exit]:
-    """The handlers that continue after an exception."""
+def _caught(guard: ast.Try | ast.With) -> Iterator[Exit]:
+    """The handlers that continue after an exception. `with suppress(OSError)` is one, too."""
+    if isinstance(guard, ast.With):
+        for call in (item.context_expr for item in guard.items):
+            if isinstance(call, ast.Call) and _called(call.func) == "suppress":
+                kinds = ", ".join(map(ast.unparse, call.args))
+                test = f"except ({kinds})" if len(call.args) > 1 else f"except {kinds}"
+                yield Exit(line=call.lineno, statement="except", conditions=(test[:MOST_OF_CONDITION],))
+        return
     for handler in guard.handlers:
         if not isinstance(handler.body[-1], ast.Raise):
-            yield Exit(line=handler.lineno, statement="except", conditions=(_handler(handler)[:200],))
+            yield Exit(line=handler.lineno, statement="except", conditions=(_handler(handler)[:MOST_OF_CONDITION],))
 
 
 def _find_exits(block: list[ast.stmt]) -> Iterator[Exit]:
@@ -424,13 +455,13 @@ def _find_statements(
         if isinstance(node, kind):
             yield Exit(line=node.lineno, statement=kind.__name__.lower(), conditions=conditions[-_MAX_CONDITIONS:])
         elif isinstance(node, ast.If):
-            test = write_condition(node.test)[:200]
-            yield from find(node.body, conditions=(*conditions, test))
-            yield from find(node.orelse, conditions=(*conditions, negated(test)))
+            test = write_condition(node.test)
+            yield from find(node.body, conditions=(*conditions, test[:MOST_OF_CONDITION]))
+            yield from find(node.orelse, conditions=(*conditions, negated(test)[:MOST_OF_CONDITION]))
         elif isinstance(node, ast.Try):
             yield from find([*node.body, *node.orelse, *node.finalbody], conditions=conditions)
             for handler in node.handlers:
-                yield from find(handler.body, conditions=(*conditions, _handler(handler)[:200]))
+                yield from find(handler.body, conditions=(*conditions, _handler(handler)[:MOST_OF_CONDITION]))
         elif isinstance(node, ast.With | ast.AsyncWith):
             yield from find(node.body, conditions=conditions)
         elif isinstance(node, _LOOPS):
