@@ -138,7 +138,11 @@ def evaluate(node: ast.expr, read: Callable[[str], str | None], depth: int = 0) 
             return (compute(*(side[0] for side in sides if side is not None)),)
         return None
     text = read(unparsed(node) or "") if isinstance(node, ast.Name | ast.Attribute) else None
-    return (ast.literal_eval(text),) if text is not None else None
+    with contextlib.suppress(
+        ValueError
+    ):  # `-'a'` is no literal, and neither is what stands for a float that is too large
+        return (ast.literal_eval(text),) if text is not None else None
+    return None
 
 
 def negated(test: str) -> str:

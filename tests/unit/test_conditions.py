@@ -12,7 +12,7 @@ from tests.unit.builders import c10d, frame, local, rank, snapshot
 
 NAMES = {
     "debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]", "cut": '{"variant": "a", "hang',
-    "cfg": '{"variant": "a", "hang_at": 40, "key": "<redacted>"}',
+    "cfg": '{"variant": "a", "hang_at": 40, "key": "<redacted>", "lr": 0.12345678}', "lr": "0.12345678", "odd": "-'a'",
 }  # fmt: skip
 
 
@@ -36,6 +36,9 @@ NAMES = {
         ("name > 3", None),
         ("cfg['variant'] == 'b' and loss > 2", False),
         ("step >= cfg['hang_at']", True),
+        ("lr == 0.12345678 and lr == cfg['lr']", True),
+        ("odd == 'a'", None),
+        ("debug or r == 10" + " " * 184, None),  # it may be cut
         ("cfg['none'] == 1 or cfg['key'] == 'x' or cut['variant'] == 'b' or seen['x']", None),
     ],
 )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from hangdoc.parse import evaluate, parsed_expression, rounded, was_removed
-from hangdoc.snapshot import Exit, Frame, Local, Loop
+from hangdoc.snapshot import MOST_OF_CONDITION, Exit, Frame, Local, Loop
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -17,8 +17,9 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 def find_truth(test: str, variables: Sequence[Local]) -> bool | None:
-    """Whether a condition holds where these are the variables, the innermost first; None if they do not decide it."""
-    node = parsed_expression(test)
+    """Whether a condition holds where these are the variables, the innermost first; None if they do not decide it, and if it may
+    be cut."""
+    node = parsed_expression(test) if len(test) < MOST_OF_CONDITION else None
     return _find_truth(node, partial(_find_value, variables)) if node is not None else None
 
 
@@ -30,12 +31,17 @@ def is_ruled_out(exit_: Exit, loop: Loop, frame: Frame) -> bool:
 
 
 def read_constant(variables: Sequence[Local], name: str) -> str | None:
-    """The value of a variable: a number, a string, True, False or None. The texts of other values show only what they are
-    (`float32[8]`)."""
+    """The value of a variable, `rounded`: a number, a string, True, False or None. The texts of other values show only what they
+    are (`float32[8]`)."""
+    text = _read_literal(variables, name)
+    return rounded(text) if text is not None else None
+
+
+def _read_literal(variables: Sequence[Local], name: str) -> str | None:
     text = _find_text(variables, name)
     node = parsed_expression(text)
     value = node.operand if isinstance(node, ast.UnaryOp) else node
-    return rounded(text) if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None
+    return text if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None
 
 
 def _find_text(variables: Sequence[Local], name: str) -> str:
@@ -72,4 +78,4 @@ def _find_value(variables: Sequence[Local], node: ast.expr) -> tuple[Any] | None
             found = (each for at, each in pairs if isinstance(at, ast.Constant) and at.value == key)
             entry = next(found, None)
             return (entry.value,) if isinstance(entry, ast.Constant) and not was_removed(str(entry.value)) else None
-    return evaluate(node, partial(read_constant, variables))
+    return evaluate(node, partial(_read_literal, variables))
