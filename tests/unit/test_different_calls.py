@@ -787,3 +787,54 @@ def test_a_rank_with_all_batches_left_no_loop_early(rounds: int, whole: bool, co
         )
         assert "a condition such as `isnan(x).any()` (`continue` at" in (finding.remedy or "")
         assert not [line for line in finding.evidence if line.rank == 1 and line.text.startswith("its call")]
+
+
+def _left_after(rounds: int, *inner: Loop, op: str = "all_reduce", rounds_inside: int = 4, **values: object) -> Finding:
+    """Rank 0 waits in a call in a loop of ten rounds, and rank 1 has left that after some rounds. Nothing records the calls."""
+    outer = Loop(line=10, end_line=20, header="for i in range(10)", counters=("i",), every=1, start=0, bound="10")
+    call = c10d(op, *([local("src", 1)] if op == "recv" else []))
+    stack = {"loops": (outer, *inner), "conditions": ("rank == 0",) if op == "recv" else ()}
+    numbers = tuple(local(name, value) for name, value in values.items())
+    within = frame("main", 15, locals=(local("i", rounds_inside), *numbers), **stack)
+    sleeps = frame("main", 30, loops=(outer, *inner), locals=(local("i", rounds - 1), *numbers))
+    return only_finding(rank(0, *call, within), rank(1, sleeps))
+
+
+@pytest.mark.parametrize(("op", "code"), [("all_reduce", "HD203"), ("recv", "HD202"), ("gather", "HD202")])
+def test_only_a_call_that_all_meet_in_was_left_out_by_who_did_all_rounds(op: str, code: str) -> None:
+    """Rank 1 sends what rank 0 receives, and comes out of a gather before others have come to it."""
+    finding = _left_after(10, op=op)
+    assert (finding.code, finding.culprits) == (code, (1,))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "rounds_inside", "named"), [(10, 4, "for i in range(10)"), (10, 9, "for m in range(3)"), (9, 4, None)]
+)
+def test_all_rounds_of_a_loop_inside_are_no_sign_of_a_call_left_out(
+    rounds: int, rounds_inside: int, named: str | None
+) -> None:
+    """Each round of the loop around has three of them."""
+    inner = Loop(line=12, end_line=18, header="for m in range(3)", counters=("m",), every=1, start=0, bound="3")
+    finding = _left_after(rounds, inner, rounds_inside=rounds_inside, m=2)
+    assert (finding.code == "HD203") == (named is not None)
+    assert named is None or f"of the loop `{named}`" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("epoch", "at", "early", "code"),
+    [(0, 4, True, "HD203"), (0, 4, False, "HD203"), (1, 4, True, "HD202"), (1, 4, False, "HD203"), (0, 9, True, "HD202"),
+     (0, 9, False, "HD203")],
+)  # fmt: skip
+def test_a_rank_that_may_have_left_a_loop_early_left_out_no_call(epoch: int, at: int, early: bool, code: str) -> None:
+    """In an earlier epoch, or in the last round, in which the other one is."""
+    exits = (Exit(line=13, statement="break", conditions=("bad",)),) if early else ()
+    epochs = Loop(line=8, end_line=40, header="for epoch in range(2)", counters=("epoch",), every=1, start=0, bound="2")
+    batches = Loop(
+        line=10, end_line=20, header="for i in range(10)", counters=("i",), every=1, start=0, bound="10", exits=exits
+    )
+    inside, outside = (
+        frame("main", line, loops=(epochs, batches), locals=(local("epoch", epoch), local("i", i)))
+        for line, i in ((15, at), (30, 9))
+    )
+    finding = only_finding(rank(0, *c10d("all_reduce"), inside), rank(1, outside))
+    assert (finding.code, finding.culprits) == (code, (1,))

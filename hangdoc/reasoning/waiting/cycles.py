@@ -8,18 +8,21 @@ point.
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from hangdoc.program import early_exits
+from hangdoc.program import around, early_exits
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, Ends, InStore, OnNetwork
 from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier, OwesReply, Subset
 from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
-from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, has_done_all_rounds, with_counter_of
+from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, frame_of, has_done_all_rounds, with_counter_of
+from hangdoc.reasoning.ranks.iterators import ended_with_its_data
 from hangdoc.reasoning.ranks.place import Left, calls_in_each_round, ends_only_by_itself, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.reasoning.waiting.waits import find_enders, is_p2p, peer_of
+from hangdoc.snapshot import Loop
+from hangdoc.torch_facts import call_names
 
 
 def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
@@ -126,17 +129,51 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
 def find_skipped_call(
     run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits, ends: Ends
 ) -> Subset | None:
-    """The call in which some ranks wait in a loop, if those that they wait for have left the loop, are in no call, and left out
-    that one in some round. `ends`: of what those wait for."""
+    """The collective in which some ranks wait in a loop, if those that they wait for have left the loop, are in no call, and left
+    out that one in some round. `ends`: of what those wait for."""
     for outside, behind in _list_pairs(run, short, waiting, waits):
-        for loop in [left.loop for left in left_loops(outside, behind.first)][-1:]:
-            out, within = with_counter_of(outside, loop), with_counter_of(behind.first, loop)
-            if not (has_done_all_rounds(out, within) or different_calls.has_left_out(run, outside, behind.first, loop)):
-                continue
+        loop = _find_loop_of_skip(run, outside, behind.first) if _shows_who_has_come(run, behind.first) else None
+        if loop is not None:
             left_it, inside = _gather_sides(short, waiting, waits, outside, behind)
-            sides = Class(outside, left_it), Class(behind.first, inside)
-            return different_calls.describe_skip(*sides, loop, ends)
+            return different_calls.describe_skip(Class(outside, left_it), Class(behind.first, inside), loop, ends)
     return None
+
+
+def _shows_who_has_come(run: Run, rank: Rank) -> bool:
+    """Whether no rank comes out of the call of another one before that has made it, or a record says who made it."""
+    wait = rank.wait
+    if wait is None or wait.kind != "collective":
+        return False
+    recorded = any(calls.pending and calls.source == "recorder" for _, calls in run.ledger.of_rank(rank.rank))
+    return recorded or wait.operation.op not in call_names.ROOTED
+
+
+def _find_loop_of_skip(run: Run, outside: Rank, inside: Rank) -> Loop | None:
+    """A loop in which the record shows that a rank left out a call. Or if the rank did all rounds of all loops that it has left:
+    the outermost in whose last round the other one is not yet, or else the innermost. None for none."""
+    loops = [left.loop for left in left_loops(outside, inside)]
+    if recorded := next((each for each in loops if different_calls.has_left_out(run, outside, inside, each)), None):
+        return recorded
+    sides = [(with_counter_of(outside, loop), with_counter_of(inside, loop)) for loop in loops]
+    if not all(has_done_all_rounds(*each) for each in sides) or any(
+        _may_have_left_early(loop, outside, inside) for loop in loops
+    ):
+        return None
+    longer = (loop for loop, (_, within) in zip(loops, sides, strict=True) if not _is_in_last_round(within))
+    return next(longer, loops[-1] if loops else None)
+
+
+def _may_have_left_early(loop: Loop, outside: Rank, inside: Rank) -> bool:
+    """Whether a statement may have ended a loop on the rank outside in the round in which the other one is, the last, or in an
+    earlier round of a loop around it."""
+    frame, within = frame_of(loop, outside), frame_of(loop, inside)
+    if frame is None or within is None or ended_with_its_data(loop, frame):
+        return False
+    callers = inside.program[inside.program.index(within) + 1 :]
+    loops_around = [each for each in around(within) if each.line < loop.line]
+    loops_around += [each for caller in callers for each in around(caller)]
+    views = (with_counter_of(inside, each).loop for each in loops_around)
+    return _is_in_last_round(with_counter_of(inside, loop)) or any(view is None or view.done != 0 for view in views)
 
 
 def _list_pairs(
