@@ -67,7 +67,9 @@ else."""
 FIELDS: dict[type, dict[str, Kind]] = {
     Exit: {"statement": "code", "conditions": "code"},
     Transfer: {"call": "name", "conditions": "code"},
-    Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
+    Loop: {
+        "header": "code", "begin": "code", "bound": "code", "counters": "name", "advances": "name", "settings": "name",
+    },
     Frame: {
         "function": "function", "file": "path", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
         "caught": "code", "reassigned": "code",

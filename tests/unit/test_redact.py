@@ -24,6 +24,7 @@ from hangdoc.snapshot import (
     Interpreter,
     Launch,
     Local,
+    Loop,
     Process,
     PythonThread,
     RankIdentity,
@@ -559,3 +560,12 @@ def test_the_folders_of_two_launchers_stay_two() -> None:
 def test_a_part_of_a_path_is_filtered_around_what_was(secret: str) -> None:
     kept = redact.path(f"/a/{secret}/b")
     assert "hunter2" not in kept and "k3Jq9Zt7Lm2Xw8Rv" not in kept
+
+
+def test_settings_of_a_loop_keep_the_names_of_the_variables() -> None:
+    secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+    loop = Loop(line=1, end_line=9, header="for x in y", settings=("zxqvkk", secret))
+    seen = redact.snapshot(builders.snapshot(builders.rank(0, builders.frame("main", 2, loops=(loop,)))))
+    stack = seen.hosts[0].processes[0].stack
+    assert isinstance(stack, Stack)
+    assert stack.threads[0].frames[0].loops[0].settings == ("zxqvkk", "<redacted>")
