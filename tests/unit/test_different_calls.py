@@ -778,8 +778,12 @@ def test_a_rank_with_all_batches_left_no_loop_early(rounds: int, whole: bool, co
     group = history_of(entries, wall_us=T0_US + 111_000_000, forms=forms)
     at = frame("main", 20, loops=(batches,), locals=(local("i", rounds - 1), loader))
     outside = rank(1, at, world=2, recorder=recorder(group, forms=forms))
-    (finding,) = diagnose(snapshot(inside, outside, silence=60.0)).jobs[0].findings
+    job = diagnose(snapshot(inside, outside, silence=60.0)).jobs[0]
+    (finding,) = job.findings
     assert (finding.code, finding.culprits) == (code, (1,))
+    sleep = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep", "sleep_seconds": 900.0}
+    sleeps = rank(1, at, world=2, recorder=outside.recorder, kernel=sleep)
+    assert diagnose(snapshot(inside, sleeps, silence=60.0)).jobs[0].verdict == "hung"
     if code == "HD203":
         assert finding.summary.startswith(
             "rank 1 left out a call in an iteration of the loop `for i, x in enumerate(loader)`: it has left it after 50 "

@@ -130,12 +130,18 @@ def find_skipped_call(
     run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits, ends: Ends
 ) -> Subset | None:
     """The collective in which some ranks wait in a loop, if those that they wait for have left the loop, are in no call, and left
-    out that one in some round. `ends`: of what those wait for."""
+    out that one in some round: then the wait never ends if a record shows that, else as what those wait for (`ends`)."""
     for outside, behind in _list_pairs(run, short, waiting, waits):
-        loop = _find_loop_of_skip(run, outside, behind.first) if _shows_who_has_come(run, behind.first) else None
+        if not _shows_who_has_come(run, behind.first):
+            continue
+        loops = [left.loop for left in left_loops(outside, behind.first)]
+        left_out = (loop for loop in loops if different_calls.has_left_out(run, outside, behind.first, loop))
+        recorded = next(left_out, None)
+        loop = recorded or _find_loop_done(loops, outside, behind.first)
         if loop is not None:
             left_it, inside = _gather_sides(short, waiting, waits, outside, behind)
-            return different_calls.describe_skip(Class(outside, left_it), Class(behind.first, inside), loop, ends)
+            sides = Class(outside, left_it), Class(behind.first, inside)
+            return different_calls.describe_skip(*sides, loop, "never" if recorded is not None else ends)
     return None
 
 
@@ -148,16 +154,12 @@ def _shows_who_has_come(run: Run, rank: Rank) -> bool:
     return recorded or wait.operation.op not in call_names.ROOTED
 
 
-def _find_loop_of_skip(run: Run, outside: Rank, inside: Rank) -> Loop | None:
-    """A loop in which the record shows that a rank left out a call. Or if the rank did all rounds of all loops that it has left:
-    the outermost in whose last round the other one is not yet, or else the innermost. None for none."""
-    loops = [left.loop for left in left_loops(outside, inside)]
-    if recorded := next((each for each in loops if different_calls.has_left_out(run, outside, inside, each)), None):
-        return recorded
+def _find_loop_done(loops: Sequence[Loop], outside: Rank, inside: Rank) -> Loop | None:
+    """Of loops that a rank has left after all rounds of each, the outermost in whose last round the other one is not yet, or else
+    the innermost. None if it may not have done all rounds."""
     sides = [(with_counter_of(outside, loop), with_counter_of(inside, loop)) for loop in loops]
-    if not all(has_done_all_rounds(*each) for each in sides) or any(
-        _may_have_left_early(loop, outside, inside) for loop in loops
-    ):
+    done = all(has_done_all_rounds(*each) for each in sides)
+    if not done or any(_may_have_left_early(loop, outside, inside) for loop in loops):
         return None
     longer = (loop for loop, (_, within) in zip(loops, sides, strict=True) if not _is_in_last_round(within))
     return next(longer, loops[-1] if loops else None)
