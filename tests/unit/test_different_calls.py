@@ -784,6 +784,15 @@ def test_a_rank_with_all_batches_left_no_loop_early(rounds: int, whole: bool, co
     sleep = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep", "sleep_seconds": 900.0}
     sleeps = rank(1, at, world=2, recorder=outside.recorder, kernel=sleep)
     assert diagnose(snapshot(inside, sleeps, silence=60.0)).jobs[0].verdict == "hung"
+    # In a loop over epochs, rank 1 makes the call again in the next one.
+    epochs = Loop(line=8, end_line=22, header="for e in range(3)", counters=("e",), every=1, start=0, bound="3")
+    for epoch, verdict in ((0, "waiting"), (2, "hung")):
+        in_epoch = {"loops": (epochs, batches), "locals": (local("e", epoch), *within.locals)}
+        stays = recorded(0, [*calls, form("all_reduce", 12)], *backward(), replace(within, repeated=1, **in_epoch))
+        in_epoch["locals"] = (local("e", epoch), *at.locals)
+        sleeps = rank(1, replace(at, **in_epoch), world=2, recorder=outside.recorder, kernel=sleep)
+        job = diagnose(snapshot(stays, sleeps, silence=60.0)).jobs[0]
+        assert (job.verdict, job.findings[0].code) == (verdict, code)
     if code == "HD203":
         assert finding.summary.startswith(
             "rank 1 left out a call in an iteration of the loop `for i, x in enumerate(loader)`: it has left it after 50 "

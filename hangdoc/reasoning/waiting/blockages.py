@@ -154,7 +154,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
                 hold = Unreadable()  # it may be in a call for which one of the others comes
             still = [alike for alike in upstream if not alike.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
-                left = cycles.find_left_loop(run, classes, still, waits)
+                left = cycles.find_left_loop(run, classes, still, waits, hold.ends)
                 hold = left or cycles.find_skipped_call(run, classes, still, waits, hold.ends) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             # Those for which nobody waits are not to blame for the ranks that wait for the others.

@@ -104,8 +104,11 @@ def _wait_for_each_other(waits: Waits, part: Class, other: Class) -> bool:
 # --- a loop left early -------------------------------------------------------------------------------------------------
 
 
-def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
-    """The first pair of classes of which one has left a loop in which the other waits for it."""
+def find_left_loop(
+    run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits, ends: Ends = "never"
+) -> LeftLoop | None:
+    """The first pair of classes of which one has left a loop in which the other waits for it. `ends`: of what that one waits for,
+    for as long as a loop around goes on."""
     for outside, behind in _list_pairs(run, short, waiting, waits):
         if (uneven := _find_uneven_loop(run, outside, behind.first)) is None:
             continue
@@ -122,6 +125,7 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
             differences=tuple(amounts.compare_amounts(out, within)),
             begins_differ=begins_differ(left.loop, out, within),
             ends_differ=ends_earlier(left.loop, out, within),
+            ends=ends if _goes_on(outside, behind.first) else "never",
         )
     return None
 
@@ -130,7 +134,8 @@ def find_skipped_call(
     run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits, ends: Ends
 ) -> Subset | None:
     """The collective in which some ranks wait in a loop, if those that they wait for have left the loop, are in no call, and left
-    out that one in some round: then the wait never ends if a record shows that, else as what those wait for (`ends`)."""
+    out that one in some round: then the wait never ends if a record shows that, and no loop around it goes on. Else it ends as
+    what those wait for (`ends`)."""
     for outside, behind in _list_pairs(run, short, waiting, waits):
         if not _shows_who_has_come(run, behind.first):
             continue
@@ -141,8 +146,20 @@ def find_skipped_call(
         if loop is not None:
             left_it, inside = _gather_sides(short, waiting, waits, outside, behind)
             sides = Class(outside, left_it), Class(behind.first, inside)
-            return different_calls.describe_skip(*sides, loop, "never" if recorded is not None else ends)
+            comes_again = recorded is None or _goes_on(outside, behind.first)
+            return different_calls.describe_skip(*sides, loop, ends if comes_again else "never")
     return None
+
+
+def _goes_on(outside: Rank, inside: Rank) -> bool:
+    """Whether two ranks are in one loop that may have another round for the one outside of a loop in it: it makes the same calls
+    in that, which meet those that the other one still has to make."""
+    shared = (each for frame in outside.program for each in around(frame))
+    return any(
+        within is not None and each in around(within) and not _is_in_last_round(with_counter_of(outside, each))
+        for each in shared
+        for within in (frame_of(each, inside),)
+    )
 
 
 def _shows_who_has_come(run: Run, rank: Rank) -> bool:
