@@ -14,7 +14,7 @@ from hangdoc.commands.looking import Looks
 from hangdoc.diagnosis import Calls, Finding, Operation, RankView, Where
 from hangdoc.reasoning.causes.pace import stragglers
 from hangdoc.reasoning.ledger.lags import pace
-from hangdoc.reasoning.model.ledger import RankCalls
+from hangdoc.reasoning.model.ledger import GroupCalls, Ledger, RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
 from hangdoc_tui import behind, calls, cells, detail, ranks
@@ -468,6 +468,24 @@ def test_calls_per_second_are_those_of_the_last_ten_seconds(
     assert calls._rate_of(of_rank, host) == (pytest.approx(rate, abs=0.01), pytest.approx(seconds, abs=0.05))
 
 
+def test_a_group_without_a_new_call_does_not_tell_the_time_of_a_rate() -> None:
+    """Beside a group of checkpoints, `5.0 calls/s in 40 s`; and `0 calls/s in 40 s` after the last call of 12 s ago."""
+    poll = app("healthy", Path()).source.poll(0)
+    name = poll.runs[0].hosts[0].name
+    every, seldom = (tuple(range(0, 20_000_000, step)) for step in (200_000, 1_000_000))
+
+    def find(age: float) -> Rate | None:
+        columns = (
+            RankCalls(0, name, made=99, made_before=98, made_us=times, last_age_seconds=ago)
+            for times, ago in ((every, age), (seldom, 40.0))
+        )
+        run = replace(poll.runs[0], ledger=Ledger(tuple(GroupCalls(None, (0,), {0: each}) for each in columns)))
+        return calls._find_rate(ViewModel(poll, poll.diagnosis.jobs[0], run, None, History()), view(0, host=name))
+
+    assert find(0.0) == (pytest.approx(5.0), pytest.approx(10.0))
+    assert find(12.0) == (0.0, 12.0)
+
+
 def test_calls_after_a_pause_are_counted_over_the_time_that_they_name() -> None:
     """`in 14 s` beside batches of the last ten: the first call of these was before the pause."""
     host = replace(snapshot(silence=None).hosts[0], window_seconds=1.0)
@@ -709,6 +727,30 @@ def test_a_rank_that_stands_is_still_one_whose_rounds_have_one_pass() -> None:
     for second in range(50, 53):  # in another pass
         read(second, 123 + 5 * (second - 50))
     assert track.find_batch_rate() == (pytest.approx(2.1), 10.0)
+
+
+def test_a_long_hang_of_a_rank_with_rounds_does_not_lose_its_rate() -> None:
+    """After 240 polls without a batch, `0 batches/s` went away."""
+    track = Track()
+    for second in range(320):
+        done = min(5 * second + 4, 149)
+        counted = {"batches_total": 10, "batches_source": "loader", "batches_pass": done // 10}
+        track.count(second, view(0, batches_done=done % 10, batches_round=done // 10, **counted))
+    assert track.find_batch_rate() == (0.0, 290.0)
+
+
+def test_the_rate_of_a_validation_is_not_that_of_the_training_that_stands() -> None:
+    """`0 batches/s in 20 s` stood beside `60 of 100 batches`, and readings 1 s apart were shown as `3 behind`."""
+    track = Track()
+    rates = []
+    for second in range(60):
+        done, total = (6 * second, 400) if second < 20 else (min(3 * (second - 20), 90), 100)
+        track.count(float(second), view(0, batches_done=done, batches_total=total))
+        rates.append(track.find_batch_rate())
+    assert rates[19] == (6.0, 10.0) and rates[40] == (3.0, 10.0) and rates[59] == (0.0, 9.0)
+    assert all(rate is None or rate.per_second >= 3 for rate in rates[:50])
+    track.count(60.0, view(0, batches_done=0, batches_total=2))  # first seen in a loop
+    assert track.find_batch_rate() == (0.0, 41.0)
 
 
 def test_a_group_that_is_called_at_times_only_counts_no_epoch_twice() -> None:

@@ -67,10 +67,13 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
 
 
 def _find_rate(model: ViewModel, view: RankView) -> Rate | None:
-    """That of the calls in all groups; of one that it seldom calls, nothing may be known."""
+    """That of the calls in all groups; of one that it seldom calls, nothing may be known. A group without a new call adds none,
+    and so tells the time only if no group has one."""
     host = model.run.host.get(view.host)
     rates = [rate for _, calls in model.run.ledger.of_rank(view.rank) if (rate := _rate_of(calls, host)) is not None]
-    return Rate(sum(rate.per_second for rate in rates), max(rate.seconds for rate in rates)) if rates else None
+    if rising := [rate for rate in rates if rate.per_second]:
+        return Rate(sum(rate.per_second for rate in rising), max(rate.seconds for rate in rising))
+    return min(rates, default=None)
 
 
 def _rate_of(calls: RankCalls, host: Host | None) -> Rate | None:

@@ -14,6 +14,8 @@ from hangdoc_tui.rates import Points, Rate, find_rate
 
 _KEPT_POLLS = 240
 _RECENT_READINGS = 16
+_RATE_READINGS = 64
+"""So many tell the rate."""
 _MOST_SERIES = 8
 """Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
@@ -79,9 +81,15 @@ class Track:
         return replace(view, **kept, batches_seconds_ago=max(0.0, seconds - read_at))
 
     def find_batch_rate(self) -> Rate | None:
-        """When its batches were read last; None until that is known to about a tenth."""
+        """When its batches were read last; None until that is known to about a tenth. While its longest loop stands, that of the
+        loop that it is in, such as a validation."""
         longest = self._find_longest()
-        return find_rate(longest.list_counted(), self._read_at) if longest is not None else None
+        rate = find_rate(longest.list_counted(), self._read_at) if longest is not None else None
+        if rate is None or rate.per_second:
+            return rate
+        newest = max(self._series.values(), key=lambda series: series.batches[-1][0])
+        has_gone_on = newest.batches[-1][1] > newest.batches[0][1]
+        return find_rate(newest.list_counted(), self._read_at) if has_gone_on else rate
 
     def _find_longest(self) -> "_Series | None":
         return max(self._series.values(), key=lambda series: series.batches[-1][1], default=None)
@@ -161,7 +169,7 @@ class _Series:
             by_rounds = self._rounds.count(view)
             if by_rounds is not None and by_rounds >= self._passed + least:
                 self._passed = by_rounds
-                self._by_rounds.append((read_at, by_rounds + (view.batches_done or 0)))
+                _add_reading(self._by_rounds, read_at, by_rounds + (view.batches_done or 0))
             else:
                 passed = self._find_passed(self._counted, view)
                 if passed is None:
@@ -170,21 +178,19 @@ class _Series:
         self._counted = view
         self._rounds.add(view, self._passed)
         done = max(self._passed + (view.batches_done or 0), self.batches[-1][1] if self.batches else 0)
-        if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
-            self.batches.pop()
-        elif reached_at < read_at and (not self.batches or self.batches[-1][1] < done):
+        if reached_at < read_at and (not self.batches or self.batches[-1][1] < done):
             self.batches.append((max(reached_at, self.batches[-1][0]) if self.batches else reached_at, done))
-        self.batches.append((read_at, done))
+        _add_reading(self.batches, read_at, done)
 
     def may_continue(self, view: RankView) -> bool:
         """Whether a view may be the next one of this series, whose number of batches was not known until now."""
         return self._counted is not None and (view.batches_done or 0) >= (self._counted.batches_done or 0)
 
     def list_counted(self) -> Points:
-        """Those of its readings between which all epochs were counted."""
+        """Those of its last readings between which all epochs were counted."""
         if len(self._by_rounds) > 1 and self._by_rounds[-1][0] == self.batches[-1][0]:
-            return self._by_rounds
-        return [(at, number) for at, number in self.batches if at >= self._known_from]
+            return list(self._by_rounds)[-_RATE_READINGS:]
+        return [(at, number) for at, number in list(self.batches)[-_RATE_READINGS:] if at >= self._known_from]
 
     def _find_passed(self, before: RankView, view: RankView) -> int | None:
         """The batches of the epochs that have ended between two readings of a rank; 0 if it continues, None if nothing shows how
@@ -204,6 +210,13 @@ class _Series:
         passed = calls * learned_batches / learned_calls - done
         total = before.batches_total
         return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
+
+
+def _add_reading(readings: deque[tuple[float, int]], read_at: float, done: int) -> None:
+    """Add one; only the first and the last one of a period with the same number are kept."""
+    if len(readings) > 1 and readings[-1][1] == readings[-2][1] == done:
+        readings.pop()
+    readings.append((read_at, done))
 
 
 def _is_near_end(view: RankView) -> bool:
