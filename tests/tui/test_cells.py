@@ -739,6 +739,20 @@ def test_a_long_hang_of_a_rank_with_rounds_does_not_lose_its_rate() -> None:
     assert track.find_batch_rate() == (0.0, 290.0)
 
 
+def test_a_hang_after_the_last_batch_of_an_epoch_counts_as_one_in_it() -> None:
+    """Such a reading has no round. After it, one of two ranks in lock step was shown with `1.4 batches/s` beside 3.6."""
+    rates, counted = {}, {"batches_total": 40, "batches_source": "loader"}
+    for last in (79, 80):
+        track = Track()
+        for second in range(34):
+            done = min(6 * second + 1, last) if second < 30 else last + 6 * (second - 29)
+            ended = done == 80
+            number, round_ = (40, None) if ended else (done % 40, done // 40)
+            track.count(second, view(0, batches_done=number, batches_round=round_, batches_pass=round_, **counted))
+        rates[last] = track.find_batch_rate()
+    assert rates == {79: (2.4, 10.0), 80: (2.4, 10.0)}
+
+
 def test_the_rate_of_a_validation_is_not_that_of_the_training_that_stands() -> None:
     """`0 batches/s in 20 s` stood beside `60 of 100 batches`, and readings 1 s apart were shown as `3 behind`."""
     track = Track()

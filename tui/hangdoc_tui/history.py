@@ -156,7 +156,7 @@ class _Series:
     """Since when all epochs were counted, as in `batches`. Only the calls tell of those that passed between two polls."""
     _rounds: _Rounds = field(default_factory=_Rounds)
     _by_rounds: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
-    """As `batches`, the readings whose epochs were counted by rounds."""
+    """As `batches`, the readings whose epochs were counted by rounds, and those after them in the same epoch."""
     _learned: tuple[int, int] = (0, 0)
     """(calls, batches) between readings in the same epoch."""
 
@@ -164,23 +164,28 @@ class _Series:
         """Add a reading of a number that the rank had at `reached_at` already."""
         if self.batches and read_at <= self.batches[-1][0]:
             return  # it was not read again
+        counted = False
         if self._counted is not None:
             least = _find_least_passed(self._counted, view)
             by_rounds = self._rounds.count(view)
             if by_rounds is not None and by_rounds >= self._passed + least:
-                self._passed = by_rounds
-                _add_reading(self._by_rounds, read_at, by_rounds + (view.batches_done or 0))
+                self._passed, counted = by_rounds, True
             else:
                 passed = self._find_passed(self._counted, view)
                 if passed is None:
                     self._known_from = read_at
                 self._passed += passed if passed is not None else least
+                counted = passed is not None and self._is_counted_by_rounds  # one of the end of an epoch has no round
         self._counted = view
         self._rounds.add(view, self._passed)
         done = max(self._passed + (view.batches_done or 0), self.batches[-1][1] if self.batches else 0)
-        if reached_at < read_at and (not self.batches or self.batches[-1][1] < done):
-            self.batches.append((max(reached_at, self.batches[-1][0]) if self.batches else reached_at, done))
-        _add_reading(self.batches, read_at, done)
+        for readings in (self.batches, self._by_rounds) if counted else (self.batches,):
+            _add_reading(readings, read_at, done, reached_at)
+
+    @property
+    def _is_counted_by_rounds(self) -> bool:
+        """Whether its newest reading is one of those."""
+        return bool(self._by_rounds) and self._by_rounds[-1][0] == self.batches[-1][0]
 
     def may_continue(self, view: RankView) -> bool:
         """Whether a view may be the next one of this series, whose number of batches was not known until now."""
@@ -188,7 +193,7 @@ class _Series:
 
     def list_counted(self) -> Points:
         """Those of its last readings between which all epochs were counted."""
-        if len(self._by_rounds) > 1 and self._by_rounds[-1][0] == self.batches[-1][0]:
+        if len(self._by_rounds) > 1 and self._is_counted_by_rounds:
             return list(self._by_rounds)[-_RATE_READINGS:]
         return [(at, number) for at, number in list(self.batches)[-_RATE_READINGS:] if at >= self._known_from]
 
@@ -212,8 +217,10 @@ class _Series:
         return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
 
 
-def _add_reading(readings: deque[tuple[float, int]], read_at: float, done: int) -> None:
-    """Add one; only the first and the last one of a period with the same number are kept."""
+def _add_reading(readings: deque[tuple[float, int]], read_at: float, done: int, reached_at: float) -> None:
+    """Add one of a number that was reached at `reached_at`. Of a period with one number, the first and the last are kept."""
+    if reached_at < read_at and (not readings or readings[-1][1] < done):
+        readings.append((max(reached_at, readings[-1][0]) if readings else reached_at, done))
     if len(readings) > 1 and readings[-1][1] == readings[-2][1] == done:
         readings.pop()
     readings.append((read_at, done))
