@@ -19,7 +19,7 @@ from hangdoc_tui.places import shorten_path
 from hangdoc_tui.source import Recorded
 from hangdoc_tui.stacks import StackView
 from tests.tui.sample_runs import CORPUS, app, freezing
-from tests.tui.test_screens import seen
+from tests.tui.test_screens import seen, watched
 from tests.unit.builders import backward, c10d, rank, snapshot, train
 
 
@@ -124,6 +124,17 @@ async def test_a_notice_covers_only_the_last_line_of_the_view(tmp_path: Path) ->
             assert [at for at, line in enumerate(lines(top)) if line != before[at]] == [covered]
             top.clear_notifications()
             await pilot.pause(0.1)
+
+
+@pytest.mark.parametrize(("situation", "ranks"), [("hung", "2 of 2"), ("1024-ranks", "6 of 1,024")])
+async def test_the_title_of_the_plot_is_one_line(situation: str, ranks: str) -> None:
+    """In 60 columns, it was `batches done, from the start of the epoch in which top` and ` began: 2 of 2 ranks`."""
+    top = freezing(situation, freezes_at=100)
+    async with top.run_test(size=(60, 24)) as pilot:
+        await watched(20)(pilot)
+        await open_view(pilot, "5")
+        title = f"  batches since the first epoch seen: {ranks} ranks"
+        assert [line.rstrip() for line in lines(top) if "epoch" in line] == [title]
 
 
 @pytest.mark.parametrize(("runs", "shown"), [(2, "not 5 s; --pid PID polls only one run"), (1, "not 5 s")])

@@ -132,8 +132,7 @@ class Batches(Vertical):
         if not counts:
             return [describe_no_count(model.job)]
         loops, uncounted = words.loops_of_batches(model.job), words.name_uncounted(model.job)
-        first = "batches done, from the start of the epoch in which top began"
-        plotted = f"{first}: {len(lines)} of {len(model.history.tracks)} ranks"
+        plotted = f"batches since the first epoch seen: {len(lines)} of {len(model.history.tracks):,} ranks"
         open_ended = any(count.has_no_known_end for count in counts)
         arrow = f"{_GOES_ON} the number of batches expected is not known" if open_ended else ""
         return [f" {part}" for part in (loops, uncounted, arrow, plotted if lines else "") if part]
