@@ -520,6 +520,21 @@ def test_a_stopped_rank_does_nothing_per_second_whatever_it_did_before() -> None
     assert find_rate([(0.0, 3), (1.0, 4), (19.0, 4)], 19.0) is None  # perhaps each takes so long
 
 
+def test_a_pause_between_two_bursts_is_no_stop() -> None:
+    """A rank that made 20 calls in each step of 15 s was shown with 0 from 2 s after them; so was one that evaluated for 5 s."""
+    host = replace(snapshot(silence=None).hosts[0], window_seconds=1.0)
+    times = tuple(15_000_000 * step + 10_000 * call for step in range(5) for call in range(20))
+
+    def find(age: float) -> Rate | None:
+        of_rank = RankCalls(0, "h0", made=100, made_before=100, made_us=times, last_age_seconds=age)
+        return calls._rate_of(of_rank, host)
+
+    assert find(3.0) == find(9.0) == (pytest.approx(2.0), 10.0)
+    assert find(11.0) == (0.0, 11.0)
+    rates = _list_rates((8, 13), (21, 26), until=27)
+    assert [rate.per_second for second in range(22, 27) if (rate := rates[second])] == [5.1, 5.1, 4.5, 3.8, 3.2]
+
+
 def test_the_last_call_is_that_of_any_group() -> None:
     """The default group comes first, and was last called before the loop."""
     poll = app("healthy", Path()).source.poll(0)

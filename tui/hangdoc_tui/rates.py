@@ -62,11 +62,14 @@ def _find_usual_seconds(begin: tuple[float, int], first: tuple[float, int], reac
 
 
 def _has_stopped(reached: Points, now: float) -> bool:
-    """Whether the last of them is more than twice as long ago as any two of its last ten seconds are apart."""
-    recent = [at for at, _ in reached if reached[-1][0] - at <= SECONDS]
-    recent = recent if len(recent) > _FEW else [at for at, _ in reached[-_FEW - 1 :]]
-    gaps = [after - before for before, after in pairwise(recent)]
-    return len(gaps) >= _FEW and now - recent[-1] > max(_PAUSE_SECONDS, 2 * max(gaps))
+    """Whether the last of them is more than twice as long ago as any pause that began or ended in its last ten seconds: a rank
+    that makes its calls in bursts pauses between them."""
+    if len(reached) <= _FEW:
+        return False
+    last = reached[-1][0]
+    recent = max(_FEW, sum(last - at <= SECONDS for at, _ in reached))
+    gaps = (later - at for (at, _), (later, _) in pairwise(reached[-recent - 1 :]))
+    return now - last > max(_PAUSE_SECONDS, 2 * max(gaps))
 
 
 def _find_begin(points: Points, at: float) -> tuple[float, int]:
