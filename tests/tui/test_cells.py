@@ -495,6 +495,18 @@ def test_calls_after_a_pause_are_counted_over_the_time_that_they_name() -> None:
         assert calls._rate_of(of_rank, host) == (pytest.approx(4e5 / every_us), 10.0)
 
 
+@pytest.mark.parametrize("back_us", [300_000, 2_000_000, 20_000_000])
+def test_a_clock_that_is_set_back_makes_no_rate_negative(back_us: int) -> None:
+    """It ended `top` with a ZeroDivisionError, or made it show -36 calls/s."""
+    host = replace(snapshot(silence=None).hosts[0], window_seconds=1.0)
+    for every_us in (50_000, 300_000, 900_000):
+        for before in range(1, 60):
+            times = tuple(every_us * number - (back_us if number >= before else 0) for number in range(60))
+            of_rank = RankCalls(0, "h0", made=60, made_before=59, made_us=times, last_age_seconds=0.4)
+            rate = calls._rate_of(of_rank, host)
+            assert rate is None or (rate.per_second >= 0 and rate.seconds >= 0)
+
+
 def _list_rates(*stops: tuple[float, float], until: int) -> dict[int, Rate | None]:
     """By second: the rate of a rank that does 6.4 in a second, but nothing in these times."""
     points, rates = [], dict[int, Rate | None]()

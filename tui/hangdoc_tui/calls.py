@@ -88,12 +88,16 @@ def _rate_of(calls: RankCalls, host: Host | None) -> Rate | None:
 
 
 def _list_points(made_us: Sequence[int], looked_us: int) -> list[tuple[float, int]]:
-    """(seconds before the look, at most 0; calls made): the last calls or some of them, and the beginning of the last seconds."""
+    """(seconds before the look, at most 0; calls made): the last calls or some of them, and the beginning of the last seconds.
+    Both ascend, also if the clock was set back meanwhile."""
     begin = bisect_right(made_us, looked_us - SECONDS * 1e6)
     first = max(0, begin - _MOST_TIMES // 8)
-    numbers = range(len(made_us) - 1, first - 1, -((len(made_us) - first) // _MOST_TIMES + 1))
-    points = [((made_us[number] - looked_us) / 1e6, number) for number in reversed(numbers)]
-    return sorted([*points, (-SECONDS, begin - 1)]) if begin else points
+    numbers = [*range(len(made_us) - 1, first - 1, -((len(made_us) - first) // _MOST_TIMES + 1))]
+    times = [min(0.0, (made_us[number] - looked_us) / 1e6) for number in numbers]
+    if begin:
+        numbers.append(begin - 1)
+        times.append(-SECONDS)
+    return list(zip(sorted(times), sorted(numbers), strict=True))
 
 
 def _find_lag(model: ViewModel, view: RankView) -> Lag | None:
