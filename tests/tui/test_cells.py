@@ -794,6 +794,19 @@ def test_the_rate_of_a_validation_is_not_that_of_the_training_that_stands() -> N
     assert track.find_batch_rate() == (0.0, 41.0)
 
 
+def test_a_training_with_fewer_batches_than_its_validations_has_its_own_rate() -> None:
+    """It was shown with `0 batches/s` from one validation to the next."""
+    track = Track()
+    for second in range(105):
+        round_, at = divmod(second, 35)
+        evaluates = at >= 15
+        done, total = (5 * (at - 15), 120) if evaluates else (3 * (15 * round_ + at), 200)
+        track.count(float(second), view(0, batches_done=done, batches_total=total, batches_pass=round_ * evaluates))
+        if second == 84:
+            assert track.find_batch_rate() == (3.0, 10.0)
+    assert track.find_batch_rate() == (5.0, 10.0)
+
+
 def test_a_group_that_is_called_at_times_only_counts_no_epoch_twice() -> None:
     def read(track: Track, second: int, *, of: int = 100) -> None:
         batches = 20 * second
