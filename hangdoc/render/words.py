@@ -203,8 +203,7 @@ def pace(job: Job) -> str:
     if not measured.tells_of_ranks:
         return f"{text}; these are too few calls to tell whether one rank slows the others"
     if measured.slowest is None:  # one that is the last in all of them may come so little later that it is none
-        by = f"; by {calls}," if measured.calls else ", and"
-        return f"{text}{by} no single rank slows the others much"
+        return f"{text}; no single rank slows the others much{f', by {calls}' if measured.calls else ''}"
     late = f"{milliseconds(measured.late_seconds or 0)} behind, last in {measured.last_share or 0:.0%} of {calls}"
     return f"{text}, mostly for rank {measured.slowest} ({late})"
 

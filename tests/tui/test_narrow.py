@@ -222,3 +222,25 @@ async def test_the_sentence_about_a_rank_that_moves_is_not_cut(tmp_path: Path) -
         await seen(pilot)
         await open_view(pilot, "2")
         assert next(line.rstrip() for line in lines(top) if "It called" in line).endswith(" ago here:")
+
+
+async def test_a_notice_about_a_run_names_the_one_on_the_screen(tmp_path: Path) -> None:
+    """`The run hangs` stood over the next run, which was healthy."""
+    top = app("hung", tmp_path)
+    async with top.run_test(size=(80, 24), notifications=True) as pilot:
+        await seen(pilot)
+        poll = top.poll
+        assert poll is not None
+        shown = poll.diagnosis.jobs[0]
+        healthy = msgspec.structs.replace(shown, id="healthy", verdict="healthy", findings=())
+        other = msgspec.structs.replace(shown, id="other")
+        top.source.length = None
+        for hung, notice in ((healthy, "The run hangs. Press i to see why."), (other, "hangs. Press j to show it.")):
+            diagnosis = msgspec.structs.replace(poll.diagnosis, jobs=(shown, hung))
+            top._announced = {shown.id} - ({shown.id} if hung is healthy else set())
+            top.post_message(Polled(replace(poll, diagnosis=diagnosis, runs=poll.runs * 2)))
+            await pilot.pause(0.1)
+            assert [notice in line for line in lines(top) if "▌" in line] == [True]
+        await pilot.press("j")
+        await pilot.pause(0.1)
+        assert not [line for line in lines(top) if "▌" in line]

@@ -332,6 +332,12 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
         assert "ptrace" not in found[name].remedy
 
 
+def test_doctor_does_not_call_py_spy_too_old_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abilities.pyspy, "executable", lambda: None)
+    found = {ability.name: ability for ability in abilities.check_all()}
+    assert {found[name].remedy for name in ("py-spy", "stacks (ptrace)")} == {abilities._PY_SPY_MISSING}
+
+
 @pytest.mark.parametrize(
     ("mode", "remedy"), [(None, "this program is gone"), (0o644, f"uid {os.geteuid()} may not execute it")]
 )

@@ -136,6 +136,7 @@ class Actions(App[None]):
         """Show the next job."""
         if self.poll is not None and self.poll.diagnosis.jobs:
             self.job_id = following([job.id for job in self.poll.diagnosis.jobs], self.job_id)
+            self.clear_notifications()  # they are about the job that was shown
             self.refresh_model()
 
     def action_keys(self) -> None:

@@ -5,6 +5,7 @@ import gc
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.widgets import Static, TabbedContent, TabPane
 
+from hangdoc.diagnosis import Job
 from hangdoc.observe.look.polling import cpu_seconds
 from hangdoc.phrases import duration
 from hangdoc.render import words
@@ -306,20 +308,27 @@ class Top(Actions):
         self._checks_between, self._glances = self._glances > 0, 0
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()
+        hanging: list[Job] = []
         for job in message.poll.diagnosis.jobs:
             history = self._histories.setdefault(job.id, History())
             history.add(message.poll.at, job, message.poll.pasts.get(job.id))
             if job.verdict == "hung" and job.id not in self._announced:
                 self._announced.add(job.id)  # once
-                if self.source.length is None:
-                    self.bell()
-                    shown = self.job_id in (None, job.id)
-                    name = words.job_names(message.poll.diagnosis.jobs)[job.id]
-                    text = "The run hangs. Press i to see why." if shown else f"{name} hangs. Press j to show it."
-                    self.notify(text, severity="error", markup=False)
+                hanging.append(job)
             elif job.verdict == "healthy":
                 self._announced.discard(job.id)
         self.refresh_model()
+        if self.source.length is None:
+            self._announce(hanging, message.poll.diagnosis.jobs)
+
+    def _announce(self, hanging: Iterable[Job], jobs: Sequence[Job]) -> None:
+        """Say which jobs hang since the last poll."""
+        for job in hanging:
+            self.bell()
+            shown = self.model is not None and self.model.job.id == job.id
+            name = words.job_names(jobs)[job.id]
+            text = "The run hangs. Press i to see why." if shown else f"{name} hangs. Press j to show it."
+            self.notify(text, severity="error", markup=False)
 
     def refresh_model(self) -> None:
         """Build the view model from the last poll, and draw header and view."""

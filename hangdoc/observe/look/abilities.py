@@ -25,6 +25,7 @@ _ADD_PTRACE = (
 )
 _PTRACE_REMEDY = f"Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; {_ADD_PTRACE}."
 _PY_SPY_REMEDY = f"Permissions are not the reason. py-spy may be too old for Python {sys.version.split()[0]}."
+_PY_SPY_MISSING = "Run `pip install py-spy` in hangdoc's own environment."
 _PYTHON_REMEDY = (
     f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
     "variables, changes of os.environ and process groups stay unknown. hangdoc still uses stacks, sockets and clocks."
@@ -96,16 +97,15 @@ def _describe_unstarted(name: str, program: str, error: OSError) -> Ability:
 
 def _check_py_spy() -> Ability:
     program = pyspy.executable()
-    remedy = "Run `pip install py-spy` in hangdoc's own environment."
     if program is None:
-        return Ability("py-spy", False, "not found", remedy)
+        return Ability("py-spy", False, "not found", _PY_SPY_MISSING)
     try:
         version = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=10, check=False
         ).stdout.strip()
     except OSError as error:
         return _describe_unstarted("py-spy", program, error)
-    return Ability("py-spy", bool(version), version or "does not start", remedy)
+    return Ability("py-spy", bool(version), version or "does not start", _PY_SPY_MISSING)
 
 
 def _check_stacks(pid: int) -> Ability:
@@ -113,7 +113,9 @@ def _check_stacks(pid: int) -> Ability:
     if isinstance(stack, Stack):
         return Ability("stacks (ptrace)", True, "readable", "")
     remedy = _PTRACE_REMEDY if "permission denied" in stack.reason else _PY_SPY_REMEDY
-    return Ability("stacks (ptrace)", False, stack.reason, remedy)
+    return Ability(
+        "stacks (ptrace)", False, stack.reason, remedy if pyspy.executable() is not None else _PY_SPY_MISSING
+    )
 
 
 def _check_memory(pid: int) -> Ability:
