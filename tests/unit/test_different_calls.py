@@ -568,14 +568,14 @@ def test_most_members_did_not_leave_out_a_call(behind: int, monkeypatch: pytest.
     everyone = tuple(range(4))
     group = GroupCalls("1", everyone, reductions)
     work: list[str] = []
-    for name in ("_order_calls", "_what_followed"):
+    for name in ("_order_calls", "what_followed"):
         done = getattr(compare, name)
         monkeypatch.setattr(compare, name, lambda *given, name=name, done=done: (work.append(name), done(*given))[1])
     answer = compare.compare(group)
     assert isinstance(answer, compare.Behind)
     left_out = compare.find_left_out(Ledger((GroupCalls(None, everyone, broadcasts), group)), group, answer)
     assert left_out == {1: (0,), 2: (0, 1), 3: ()}[behind]
-    assert behind == 3 or work == ["_order_calls"] * (1 + behind) + ["_what_followed"]
+    assert behind == 3 or work == ["_order_calls"] * (1 + behind) + ["what_followed"]
 
 
 @pytest.mark.parametrize("agreed_before", [True, False])
