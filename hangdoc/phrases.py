@@ -80,12 +80,11 @@ def duration(seconds: float) -> str:
 
 def compared_calls(calls: int, of: int, operations: Iterable[str]) -> str:
     """Which calls a number is about, `calls` of the last `of`: `the last 99 calls`, or those to which the ranks come the furthest
-    apart: `the 12 calls (broadcast) with longer waits than the rest of the last 256`."""
+    apart: `the 12 calls (broadcast) of the last 256 in which the ranks came the furthest apart`."""
     if calls >= of:
         return f"the last {calls} calls"
     which = f"the {calls} calls" if calls != 1 else "the call"
-    waits = "longer waits" if calls != 1 else "a longer wait"
-    return f"{which} ({list_operations(operations)}) with {waits} than the rest of the last {of}"
+    return f"{which} ({list_operations(operations)}) of the last {of} in which the ranks came the furthest apart"
 
 
 def list_operations(operations: Iterable[str]) -> str:

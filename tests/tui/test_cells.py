@@ -562,7 +562,7 @@ def test_the_last_call_is_that_of_any_group() -> None:
 def test_a_long_fact_goes_on_in_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
     poll = app("healthy", Path()).source.poll(0)
     model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
-    long = "of the last 28 calls, 22 had longer waits (all_gather, all_reduce, broadcast)"
+    long = "of the last 28 calls, the ranks came the furthest apart in 22 (all_gather, all_reduce, broadcast)"
     monkeypatch.setattr(calls, "pace_facts", lambda *_: [long, "came last in 97% of those"])
     shown = [line.plain for line in detail._describe_rank(model, model.job.ranks[0], 78)]
     assert all(len(line) <= 78 for line in shown)
@@ -594,7 +594,7 @@ def test_a_rank_that_is_late_in_few_calls_is_not_shown_as_late_in_all() -> None:
     poll = dataclasses.replace(poll, paces={job_id: measured})
     model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
     assert list(calls.pace_facts(model, view(0))) == [
-        "of the last 252 calls (4 min 35 s), 12 had longer waits than the rest (barrier)",
+        "of the last 252 calls (4 min 35 s), the ranks came the furthest apart in 12 (barrier)",
         "came last in 100% of those, 2.0 s after the others",
     ]
     assert calls.late_text(model, [view(0), view(1)]) == "2.0 s in 5%"

@@ -70,7 +70,7 @@ def test_the_name_of_a_job_loses_whole_parts(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_job_comes_first_and_tells_it_from_the_others(tmp_path: Path) -> None:
-    """Of many runs in 80 columns, two looked equal: `2 blocked  job 4 of 11 (j)  3 other runs hang  lightni…`."""
+    """Of many runs in 80 columns, two looked equal: `2 blocked  job 4 of 11 (j)  3 others hang  lightni…`."""
     job = msgspec.structs.replace(app("cards", tmp_path).source.poll(0).diagnosis.jobs[0], verdict="hung")
     names = [
         f"{script} · torchrun · 2 ranks" for script in ("lightning_ok.py", "lightning_hang.py", "lightning_hang.py")

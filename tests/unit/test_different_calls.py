@@ -851,3 +851,17 @@ def test_a_rank_that_may_have_left_a_loop_early_left_out_no_call(epoch: int, at:
     )
     finding = only_finding(rank(0, *c10d("all_reduce"), inside), rank(1, outside))
     assert (finding.code, finding.culprits) == (code, (1,))
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_the_call_that_was_left_out_may_be_one_before_it(alike: bool) -> None:
+    """The reductions since were equal, so each met the one after it. A broadcast in each step would have met none."""
+    step = [form("all_reduce", 12)] if alike else [form("broadcast", 4), form("all_reduce", 12)]
+    past = [*([*step] * 10), form("reduce", 20)] * 2 + [*step] * 4
+    before = past if alike else [*past, form("broadcast", 4)]
+    finding = only_finding(
+        recorded(0, [*before, form("all_reduce", 12)], *backward(), frame("main", 12)),
+        recorded(1, [*before, form("reduce", 20)], *c10d("reduce"), frame("main", 20)),
+    )
+    assert (finding.code, finding.culprits) == ("HD203", (1,))
+    assert (" is waiting in, or one before it;" in finding.summary) == alike

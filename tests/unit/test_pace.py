@@ -86,12 +86,12 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     first = finding.evidence[0]
     assert (first.rank, first.probe) == (2, "recorder")
     assert first.text.startswith(
-        "last in 100% of the 40 calls (all_reduce) with longer waits than the rest of the last 80, 52 ms behind the median of "
-        "the others (p90 52 ms), waited for a "
+        "last in 100% of the 40 calls (all_reduce) of the last 80 in which the ranks came the furthest apart, 52 ms behind the "
+        "median of the others (p90 52 ms), waited for a "
     )
     assert finding.evidence[1].text.startswith(
-        "last in 0% of the 40 calls (all_reduce) with longer waits than the rest of the last 80, earlier than the median of the "
-        "others, waited"
+        "last in 0% of the 40 calls (all_reduce) of the last 80 in which the ranks came the furthest apart, earlier than the "
+        "median of the others, waited"
     )
 
 
@@ -101,7 +101,9 @@ def test_a_call_that_makes_others_has_its_own_name() -> None:
     processes = (trains(n, 52 * (n == 2), form=gathers) for n in range(4))
     (job,) = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)).jobs
     text = job.findings[0].evidence[0].text
-    assert "the 40 calls (gather_object) with longer waits than the rest of the last 80, 52 ms behind" in text
+    assert (
+        "the 40 calls (gather_object) of the last 80 in which the ranks came the furthest apart, 52 ms behind" in text
+    )
     assert job.pace is not None and job.pace.operations == ("gather_object",)
 
 
@@ -278,7 +280,7 @@ def test_one_long_wait_decides_no_share_of_the_time(late_ms: int) -> None:
         "% of the time apart from one wait of 2 min 0 s for rank 1 in the run; no single rank slows the others much, by "
         in line
     )
-    assert line.endswith(" than the rest of the last 80")
+    assert line.endswith(" of the last 80 in which the ranks came the furthest apart")
     assert not findings(diagnosis, "HD601")
 
 
@@ -302,7 +304,7 @@ def test_a_healthy_run_has_one_line() -> None:
     )
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
-    which = "the 40 calls (all_reduce) with longer waits than the rest of the last 80"
+    which = "the 40 calls (all_reduce) of the last 80 in which the ranks came the furthest apart"
     assert words.pace(even).endswith(f"% of the time; no single rank slows the others much, by {which}")
     (unrecorded,) = healthy({0: 0, 1: 0}, recorded=False).jobs
     assert words.pace(unrecorded) == ""

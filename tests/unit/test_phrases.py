@@ -26,14 +26,17 @@ def test_values_are_given_with_their_ranks() -> None:
 
 def test_names_of_calls_are_those_of_a_process() -> None:
     assert compared_calls(9, 9, ["barrier"]) == "the last 9 calls"
-    assert compared_calls(1, 9, ["barrier"]) == "the call (barrier) with a longer wait than the rest of the last 9"
+    assert (
+        compared_calls(1, 9, ["barrier"])
+        == "the call (barrier) of the last 9 in which the ranks came the furthest apart"
+    )
     assert (
         compared_calls(3, 9, ["b\x1b]0;owned\x07", "a"])
-        == "the 3 calls (a, b·]0;owned·) with longer waits than the rest of the last 9"
+        == "the 3 calls (a, b·]0;owned·) of the last 9 in which the ranks came the furthest apart"
     )
     assert (
         compared_calls(3, 9, ["x" * 1000, *"abcd"])
-        == "the 3 calls (a, b, c and 2 more) with longer waits than the rest of the last 9"
+        == "the 3 calls (a, b, c and 2 more) of the last 9 in which the ranks came the furthest apart"
     )
 
 

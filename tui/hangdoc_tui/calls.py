@@ -60,7 +60,7 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
         return
     which = f"the last {pace.calls} calls ({duration(pace.seconds)})"  # a poll reads fewer of them than a first look
     if pace.telling_calls < pace.calls:  # a fact of its own, which a narrow terminal does not cut
-        yield f"of {which}, {pace.telling_calls} had longer waits than the rest ({list_operations(pace.names)})"
+        yield f"of {which}, the ranks came the furthest apart in {pace.telling_calls} ({list_operations(pace.names)})"
         which = "those"
     late = f", {_describe_lag(lag)} after the others" if lag.median_seconds >= _LEAST_SECONDS else ""
     yield f"came last in {lag.last_share:.0%} of {which}{late}"

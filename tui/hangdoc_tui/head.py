@@ -50,7 +50,7 @@ def job_line(
             *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}", words.LABEL_STYLE[label])
               for label, count in tally.items() if count),
             *([(f"job {at + 1} of {len(jobs)} (j)", "dim")] if len(jobs) > 1 else []),
-            *([(f"{amount(hung, 'other run')} {'hang' if hung > 1 else 'hangs'}", "bold red")] if hung else []),
+            *([(f"{amount(hung, 'other')} {'hang' if hung > 1 else 'hangs'}", "bold red")] if hung else []),
         )
     )  # fmt: skip
     shown, *more = _put_telling_parts_first(name, words.job_names(jobs).values())

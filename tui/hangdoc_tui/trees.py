@@ -70,7 +70,11 @@ class StackTree(GrowingTree):
             without = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
             moving = [view.rank for view in model.job.ranks if view.rank in without and words.moves(view)]
             if moving:
-                self.root.add_leaf(Text(f"not read: {do(moving, 'moves', 'move')}", style="dim"))
+                verbs = (
+                    "moves, so it is not paused for its stack",
+                    "move, so they are not paused for their stacks",
+                )
+                self.root.add_leaf(Text(f"not read: {do(moving, *verbs)}", style="dim"))
             if unread := [rank for rank in without if rank not in moving]:
                 self.root.add_leaf(Text(f"no stack: {numbers(unread)}", style="magenta"))
 

@@ -223,8 +223,8 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
         return of_ray
     others = any(search.user(pid) != os.geteuid() for pid in unreadable)
     numbered = [
-        f"{len(by_order)} ranks that can't be read have numbers by the order in which torchrun started them, as on the only node "
-        "of a run"
+        f"the numbers of {amount(len(by_order), 'rank')} that can't be read are assumed: by the order in which torchrun started "
+        "them, as if this were the only node"
         for by_order in [[who for who in search.ranks.values() if who.source == BY_ORDER]]
         if by_order
     ]
@@ -232,7 +232,7 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     return [
         *of_ray,
         *numbered,
-        f"{processes} of another user below a launcher can't be read: run hangdoc as that user or as root"
+        f"{processes} of another user below a launcher, and what they started, can't be read: run hangdoc as that user or as root"
         if others
         else f"{processes} of this user below a launcher can't be read: the container lacks "
         "CAP_SYS_PTRACE, or the processes forbid it; run hangdoc as root with that capability",

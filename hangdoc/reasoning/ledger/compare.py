@@ -220,6 +220,8 @@ class Odd(NamedTuple):
     """Whether they made that call before, at another number: then they skipped the others' call. Else nobody ever made it."""
     by_past: bool
     """Whether the past decides, and not the number of ranks."""
+    perhaps_earlier: bool = False
+    """Whether they may have skipped an earlier call of the same operation and sizes: those since met the calls after them."""
 
 
 def find_odd(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None:
@@ -251,7 +253,10 @@ def _make_odd(
     mine = called[ranks[0]]
     theirs = next(call for rank, call in called.items() if rank not in ranks)
     made_before = {signature(call) for calls in group.ranks.values() for at, call in _numbered(calls) if at < number}
-    return Odd(number, ranks, mine, theirs, skipped=signature(mine) in made_before, by_past=by_past)
+    before = next((call for rank in ranks for at, call in _numbered(group.ranks[rank]) if at == number - 1), None)
+    earlier = before is not None and signature(before)[:2] == signature(theirs)[:2]
+    skipped = signature(mine) in made_before
+    return Odd(number, ranks, mine, theirs, skipped=skipped, by_past=by_past, perhaps_earlier=earlier)
 
 
 def _find_first_departed(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None:

@@ -471,7 +471,8 @@ def _explain_odd_side(
         instead = (
             f", but {called} ({conditions.describe_place(condition, mine.first)})" if condition is not None else ""
         )
-        reason = f"{who} did not call {_name_awaited_call(theirs)}{instead}"
+        earlier = ", or one before it" if record.perhaps_earlier else ""
+        reason = f"{who} did not call {_name_awaited_call(theirs)}{instead or earlier}"
         return Subset(parts=parts, reason=reason, others=same_side, perhaps_later=not passed, ends=ends)
     if condition is not None:
         reason = f"only {who} called {called} ({conditions.describe_place(condition, mine.first)})"
