@@ -114,7 +114,7 @@ def test_a_freeze_that_forms_while_somebody_watches(terminal: list[Terminal]) ->
         stopped = run.rank_pids()[1]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            top.wait_for("HUNG", "HD302 rank-stopped", "▼", each_rank="[▂-█].*──")
+            top.wait_for("HUNG", "HD302 rank-stopped", "▼", each_rank="[▂-█].*(──|══)")
             top.click("4 Waits")
             top.wait_for("rank 1 is the culprit: HD302 rank-stopped", "└ rank 0")
             top.click("└ rank 0")
