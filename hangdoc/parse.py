@@ -138,9 +138,8 @@ def evaluate(node: ast.expr, read: Callable[[str], str | None], depth: int = 0) 
             return (compute(*(side[0] for side in sides if side is not None)),)
         return None
     text = read(unparsed(node) or "") if isinstance(node, ast.Name | ast.Attribute) else None
-    with contextlib.suppress(
-        ValueError
-    ):  # `-'a'` is no literal, and neither is what stands for a float that is too large
+    # `-'a'` is no literal, and neither is what stands for a float that is too large.
+    with contextlib.suppress(ValueError):
         return (ast.literal_eval(text),) if text is not None else None
     return None
 

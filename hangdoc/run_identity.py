@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from hangdoc.parse import natural
 from hangdoc.torch_facts.environment_names import NO_RUN_ID, RUN_ID
 
 DIGEST_LENGTH = 24
-_MOST_DIGITS = 18
-"""Of a number of a launch. More would be slow to read."""
 
 
 def name(environment: Mapping[str, str], network: str = "") -> str | None:
@@ -132,7 +131,8 @@ def _rendezvous(environment: Mapping[str, str], network: str) -> str | None:
 
 def spell_number(text: str) -> str:
     """`29500` of `029500`: torch reads ports and sizes with Python's `int`. Any other text as it is."""
-    return str(int(text)) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else text
+    number = natural(text)
+    return str(number) if number is not None else text
 
 
 def spell_endpoint(endpoint: str) -> str:

@@ -203,9 +203,9 @@ class Recorder:
         self._stands = {}
         for view in job.ranks:
             at = self._position[view.rank]
-            called = _find_stand(view, seconds, self._progressed[at], job) if at in self._progressed else None
-            if called is not None:
-                self._stands[at] = called
+            stood_since = _find_stand(view, seconds, self._progressed[at], job) if at in self._progressed else None
+            if stood_since is not None:
+                self._stands[at] = stood_since
 
     def _append(self, poll: _Poll) -> None:
         """Keep a poll, and when each rank made progress last."""

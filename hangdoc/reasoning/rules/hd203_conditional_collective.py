@@ -90,11 +90,7 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.rank import Class, ranks_of
-from hangdoc.reasoning.ranks.conditions import (
-    compare_numbers,
-    find_condition,
-    find_tested_in_loop,
-)
+from hangdoc.reasoning.ranks.conditions import compare_numbers, find_condition, find_tested_in_loop
 from hangdoc.reasoning.ranks.counters import count_rounds, with_counter_of
 from hangdoc.reasoning.ranks.place import left_loops
 from hangdoc.reasoning.rules import sentences

@@ -188,12 +188,9 @@ def seconds_waited(run: Run, quiet: float | None) -> float | None:
 def _seconds_since_request(run: Run, rank: Rank) -> float | None:
     """For how many seconds, at least, a rank has sent no request to a process that is no rank: since the last byte on the
     connections that it has opened to others than services. None if no connection shows that."""
-    by_pid: dict[int, list[Connection]] = {}
-    for each in (each for host in run.hosts if host.name == rank.host for each in observed.connections(host)):
-        by_pid.setdefault(each.pid, []).append(each)
-    own = by_pid.get(rank.pid or 0, [])
+    own = _list_connections(run, [rank])
     # What ranks that stand still send on the side goes to services, which ask once a second or so.
-    still = (each for peer in run.on(rank.host) if not peer.moving for each in by_pid.get(peer.pid or 0, []))
+    still = _list_connections(run, (peer for peer in run.on(rank.host) if not peer.moving))
     services = {(each.remote_address, each.remote_port) for each in still if each.bytes_moved}
     accepts = {each.local_port for each in own if each.state == "LISTEN"}
     sent = (
@@ -206,6 +203,12 @@ def _seconds_since_request(run: Run, rank: Rank) -> float | None:
         and not each.nothing_sent
     )
     return min((milliseconds / 1000 for milliseconds in sent if milliseconds is not None), default=None)
+
+
+def _list_connections(run: Run, ranks: Iterable[Rank]) -> list[Connection]:
+    """All connections of some ranks, also those to processes outside of the run."""
+    places = [(rank.host, rank.pid) for rank in ranks if rank.host is not None]
+    return [each for _, connections in links.connections_of(run.hosts, places) for each in connections]
 
 
 def seconds_recorded(run: Run, classes: Iterable[Class]) -> float | None:
